@@ -1,0 +1,211 @@
+"""The data that a trace is made of: frozen dataclasses, no torch, no glyph, no colour.
+
+Everything that attnscope prints, saves or hands to a notebook is drawn from these. Axis letters:
+`B` batch, `T` tokens (queries), `S` keys, `C` channels, `H` heads, `G` key/value heads, `D` head
+dimension; `None` where nothing decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:  # numpy is imported where arrays are made: `import attnscope` stays light
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from attnscope.diagnostic import Diagnostic
+
+Memory = Literal["view", "copy", "new", "in-place"]
+Source = Literal["softmax", "sdpa", "mha"]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token: its place in the text, its id, and its text in a form that is safe to print.
+
+    `piece` shows spaces and line ends as visible marks and broken bytes as `\\xf0`; `raw` are the bytes.
+    """
+
+    index: int
+    id: int
+    piece: str
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of source. Columns count characters from 1, the end is exclusive."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """What is known of one tensor at one step. `axes` has a name or None for each axis of `shape`."""
+
+    shape: tuple[int, ...]
+    axes: tuple[str | None, ...]
+    dtype: str
+    stride: tuple[int, ...]
+    contiguous: bool
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tensor operation that the module's own source calls.
+
+    `module` is the path of the module in whose code the line stands ("" for the traced module itself);
+    `variable` is what the line assigns (None inside a chain); `detail` explains the arguments, e.g.
+    `C 16 → H 2 × D 8`. `noncontiguous_since` is the index of the step that made the (first) output
+    non-contiguous. `inner` steps belong to PyTorch's own code. A step that raised has `error` set and
+    no outputs.
+    """
+
+    index: int
+    module: str
+    op: str
+    detail: str
+    variable: str | None
+    span: Span
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    memory: Memory
+    noncontiguous_since: int | None = None
+    inner: bool = False
+    error: str | None = None
+    values: tuple[NDArray[Any], ...] | None = None
+
+    @property
+    def file(self) -> str:
+        return self.span.file
+
+    @property
+    def line(self) -> int:
+        return self.span.line
+
+
+@dataclass(frozen=True, slots=True)
+class MaskOrigin:
+    """Where an applied mask came from: a buffer or parameter, an argument, `is_causal`, a line that made it."""
+
+    kind: Literal["buffer", "parameter", "attribute", "argument", "is_causal", "made", "none"]
+    name: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """Weights reduced for the eye: summed over the keys of a block, averaged over its queries.
+
+    `weights` is [B, H, T', S']; one cell stands for `factor` = (queries, keys). `top_keys` and
+    `top_weights` are [B, H, T, k]: the heaviest keys of each query, heaviest first.
+    """
+
+    weights: NDArray[np.float32]
+    factor: tuple[int, int]
+    top_keys: NDArray[np.int64]
+    top_weights: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """One attention that the trace found.
+
+    `mask` is [B or 1, T, S], True = may attend: what was in fact applied. `weights` is [B, H, T, S] as the
+    softmax gave them (after that nothing: dropout comes later), or None where only `pooled` was kept.
+    `scores` is [B, H, T, S] before the mask, on request. `step` is the index of the step that made the
+    weights (None when it is hidden inside PyTorch).
+    """
+
+    module: str
+    source: Source
+    step: int | None
+    heads: int
+    shape: tuple[int, int, int, int]
+    mask: NDArray[np.bool_] | None
+    mask_origin: MaskOrigin
+    weights: NDArray[Any] | None
+    pooled: Pooled | None = None
+    scores: NDArray[Any] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What ran: a built-in `layer` or a `target`, its sizes, its seed, and where its weights are from."""
+
+    layer: str | None
+    target: str | None
+    config: Mapping[str, Any]
+    seed: int | None
+    weights: str
+    parameters: int
+    guesses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The module's (first) output tensor: its info and, on request, its values."""
+
+    info: TensorInfo
+    values: NDArray[Any] | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything that one run of a module showed.
+
+    Naming and explaining the recorded calls costs more than recording them, so `steps` and
+    `attention` are built when they are first read.
+    """
+
+    model: ModelInfo
+    tokens: tuple[Token, ...]
+    output: Output | None
+    build_steps: Callable[[], Sequence[Step]] = field(repr=False, compare=False)
+    build_attention: Callable[[], Sequence[Attention]] = field(repr=False, compare=False)
+    findings: tuple[Diagnostic, ...] = ()
+    notes: tuple[str, ...] = ()
+    embedding: str | None = None
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(self.build_steps())
+
+    @cached_property
+    def attention(self) -> tuple[Attention, ...]:
+        return tuple(self.build_attention())
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A mask [queries, keys], True = may attend, and the lines of torch that build it.
+
+    `torch_lines` maps a convention (`allowed`, `blocked`, `additive`) to one line of code.
+    """
+
+    kind: str
+    allowed: NDArray[np.bool_]
+    parameters: Mapping[str, int]
+    torch_lines: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInfo:
+    """One row of `attnscope layers`, known without torch."""
+
+    name: str
+    title: str
+    source: str
+    options: tuple[str, ...]
+    parameters: tuple[tuple[str, str], ...]
+    steps: str
