@@ -1,0 +1,412 @@
+"""Finding attention while the module runs, and keeping of it only what will be shown.
+
+Each tensor carries a few flags by its serial number: whether it descends from the input (an activation),
+from a product of two activations (scores), from a softmax of such (weights). A softmax of scores whose
+result goes into a later product is attention, whatever the module's style.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from attnscope.ops import Op
+from attnscope.sdpa import recompute
+from attnscope.tensors import refs_in, storage_of, tensors_in, to_numpy
+
+ACTIVATION, SCORES, WEIGHTS, SPREAD = 1, 2, 4, 8
+
+_PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "einsum", "addmm", "addbmm", "baddbmm_", "tensordot"})
+_LAYERS = frozenset(
+    "linear layer_norm rms_norm group_norm batch_norm embedding bilinear multi_head_attention_forward".split()
+)
+_FRESH = frozenset(
+    """ones_like zeros_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty eq
+    ne lt le gt ge isnan isinf isfinite argmax argmin logical_not logical_and logical_or""".split()
+)
+_FILLS = frozenset({"masked_fill", "masked_fill_", "where", "setitem", "index_put", "index_put_", "fill_"})
+_ADDS = frozenset({"add", "add_", "sub", "sub_", "mul", "mul_", "minimum"})
+# Below every other score of its row by more than this, a score was blocked by a mask, not by the data.
+_FAR_BELOW = 1000.0
+
+Keep = Literal["weights", "pooled", "full"]
+
+
+@dataclass
+class Product:
+    """A product of two activations: `event` is its index, `left` and `right` the serials that went in."""
+
+    event: int
+    left: int
+    right: int
+    operands: tuple[Tensor, Tensor] | None = None
+    held: dict[str, Tensor] = field(default_factory=dict)
+    mask_event: int | None = None
+    mask_serials: tuple[int, ...] = ()
+
+
+@dataclass
+class Found:
+    """One attention, as it was seen.
+
+    `event` is the index of the softmax (or of the fused call), `used_by` of the product that its weights
+    went into. Arrays are in the layout of the source; `attnscope.attention` brings them to [B, H, T, S].
+    In capture mode "full" `tensors` holds detached copies: q, k, v, scores (before the mask), masked (what
+    the softmax was given), weights, applied (what went into the product), context.
+    """
+
+    event: int
+    call: int
+    source: Literal["softmax", "sdpa", "mha"]
+    product: Product | None
+    input_serial: int
+    serial: int
+    dim: int
+    shape: tuple[int, ...]
+    heads: int | None = None
+    used_by: int | None = None
+    value_serial: int | None = None
+    applied_serial: int | None = None
+    weights: Any = None
+    allowed: Any = None
+    scores: Any = None
+    pooled: Any = None
+    mask_serial: int | None = None
+    is_causal: bool = False
+    note: str = ""
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    held: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Capture:
+    """Watches the recorder's calls for attention.
+
+    `keep`: "weights" keeps each head's matrix, "pooled" reduces it to at most `cells` × `cells` with the
+    `top` heaviest keys of each query as soon as it was used, "full" keeps every tensor of the computation.
+    `scores` also keeps the scores before the mask.
+    """
+
+    def __init__(
+        self,
+        keep: Keep = "weights",
+        *,
+        scores: bool = False,
+        pool: Callable[[Any], Any] | None = None,
+        wanted: Callable[[int], bool] | None = None,
+    ) -> None:
+        self.found: list[Found] = []
+        self._keep = keep
+        self._scores = scores or keep == "full"
+        self._pool = pool
+        self._wanted = wanted
+        self._flags: dict[int, int] = {}
+        self._products: dict[int, Product] = {}
+        self._candidates: dict[int, Found] = {}
+        self._live: list[dict[str, Tensor]] = []
+        self._inside: list[int | None] = []
+
+    # -- called by the recorder ----------------------------------------------------------------------
+
+    def begin(self, serial: Callable[[Tensor], int], inputs: Sequence[Tensor]) -> None:
+        """The tensors that the module is called with are activations."""
+        for tensor in inputs:
+            self._flags[serial(tensor)] = ACTIVATION
+
+    def enter(self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """PyTorch's own attention function is about to be run with its inside in view."""
+        heads = kwargs.get("num_heads", args[4] if len(args) > 4 else None)
+        self._inside.append(heads if isinstance(heads, int) else None)
+
+    def leave(self) -> None:
+        """The function that was entered is over."""
+        self._inside.pop()
+
+    def before_write(self, written: Tensor) -> None:
+        """Values are those of the moment: what is held and about to be overwritten is copied first."""
+        store = storage_of(written)
+        for holder in self._live:
+            for name, tensor in holder.items():
+                if storage_of(tensor) == store:
+                    holder[name] = tensor.detach().clone()
+
+    def saw(
+        self,
+        index: int,
+        op: Op,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        frozen: tuple[Any, ...],
+        named: Mapping[str, Any],
+        serials: tuple[int, ...],
+        outputs: tuple[Tensor, ...],
+        call: int,
+    ) -> None:
+        """One call has returned."""
+        name = op.name
+        if name in _FRESH:
+            return
+        refs = list(refs_in(frozen)) + list(refs_in(tuple(named.values())))
+        flags = 0
+        for ref in refs:
+            flags |= self._flags.get(ref, 0)
+        if name == "scaled_dot_product_attention":
+            self._fused(index, args, kwargs, frozen, named, serials, outputs, call)
+            self._mark(serials, ACTIVATION)
+        elif name in _PRODUCTS:
+            self._multiply(index, args, kwargs, refs, flags, serials, outputs)
+        elif name == "embedding":
+            self._mark(serials, ACTIVATION)
+        elif name in _LAYERS:
+            self._mark(serials, flags & ACTIVATION)
+        elif name == "softmax" and flags & SCORES:
+            self._normalise(index, args, kwargs, frozen, refs, serials, outputs, call)
+        elif flags:
+            self._carry(index, name, args, kwargs, refs, flags, serials, outputs)
+
+    # -- the kinds of calls -----------------------------------------------------------------------------
+
+    def _mark(self, serials: tuple[int, ...], flags: int) -> None:
+        if flags:
+            for serial in serials:
+                self._flags[serial] = flags
+
+    def _first(self, table: dict[int, Any], refs: list[int]) -> Any:
+        return next((table[ref] for ref in refs if ref in table), None)
+
+    def _multiply(
+        self,
+        index: int,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        refs: list[int],
+        flags: int,
+        serials: tuple[int, ...],
+        outputs: tuple[Tensor, ...],
+    ) -> None:
+        candidate = self._first(self._candidates, [r for r in refs if self._flags.get(r, 0) & WEIGHTS])
+        if candidate is not None:
+            tensors = list(tensors_in((*args, *kwargs.values())))
+            self._confirm(index, candidate, refs, tensors, outputs[0])
+            self._mark(serials, ACTIVATION)
+            return
+        active = [ref for ref in refs if self._flags.get(ref, 0) & ACTIVATION]
+        if len(active) >= 2:
+            product = Product(index, active[-2], active[-1])
+            if self._scores:
+                tensors = list(tensors_in((*args, *kwargs.values())))
+                pair = [t for t, ref in zip(tensors, refs, strict=False) if ref in active[-2:]]
+                product.held["scores"] = outputs[0].detach()
+                if self._keep == "full" and len(pair) >= 2:
+                    product.operands = (pair[-2].detach().clone(), pair[-1].detach().clone())
+                self._live.append(product.held)
+            self._products[serials[0]] = product
+            self._mark(serials, ACTIVATION | SCORES)
+        elif flags:
+            self._carry(index, "matmul", args, kwargs, refs, flags, serials, outputs)
+
+    def _normalise(
+        self,
+        index: int,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        frozen: tuple[Any, ...],
+        refs: list[int],
+        serials: tuple[int, ...],
+        outputs: tuple[Tensor, ...],
+        call: int,
+    ) -> None:
+        weights = outputs[0]
+        dim = kwargs.get("dim", frozen[1] if len(frozen) > 1 else None)
+        dim = dim if isinstance(dim, int) else -1
+        found = Found(
+            event=index,
+            call=call,
+            source="mha" if self._inside else "softmax",
+            product=self._first(self._products, refs),
+            input_serial=refs[0],
+            serial=serials[0],
+            dim=dim % max(weights.ndim, 1),
+            shape=tuple(weights.shape),
+            heads=self._inside[-1] if self._inside else None,
+        )
+        given = next(tensors_in((*args, *kwargs.values())))
+        found.held = {"masked": given.detach(), "weights": weights.detach()}
+        self._live.append(found.held)
+        self._candidates[serials[0]] = found
+        self._mark(serials, ACTIVATION | WEIGHTS)
+
+    def _carry(
+        self,
+        index: int,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        refs: list[int],
+        flags: int,
+        serials: tuple[int, ...],
+        outputs: tuple[Tensor, ...],
+    ) -> None:
+        """An operation between the ones that matter: what goes in is still scores, or still weights."""
+        if flags & WEIGHTS:
+            candidate = self._first(self._candidates, refs)
+            others = [ref for ref in refs if not self._flags.get(ref, 0) & WEIGHTS]
+            if name in ("mul", "mul_") and any(self._flags.get(ref, 0) & ACTIVATION for ref in others):
+                flags |= SPREAD
+            elif name == "sum" and flags & SPREAD and candidate is not None:
+                self._confirm(index, candidate, refs, list(tensors_in(args)), outputs[0])
+                self._mark(serials, ACTIVATION)
+                return
+            for serial in serials:
+                if candidate is not None:
+                    self._candidates[serial] = candidate
+        elif flags & SCORES:
+            product = self._first(self._products, refs)
+            if product is not None:
+                self._follow(index, name, product, args, kwargs, refs, outputs)
+                for serial in serials:
+                    self._products[serial] = product
+        elif name in ("mul", "mul_") and sum(bool(self._flags.get(r, 0) & ACTIVATION) for r in refs) >= 2:
+            flags |= SPREAD
+        elif name == "sum" and flags & SPREAD:
+            self._products[serials[0]] = Product(index, refs[0], refs[0])
+            flags = (flags & ~SPREAD) | SCORES
+        self._mark(serials, flags)
+
+    def _follow(
+        self,
+        index: int,
+        name: str,
+        product: Product,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        refs: list[int],
+        outputs: tuple[Tensor, ...],
+    ) -> None:
+        """Note the step that masks the scores; until then the newest scores are those before the mask."""
+        tensors = list(tensors_in((*args, *kwargs.values())))
+        masks = tuple(
+            ref
+            for ref, tensor in zip(refs, tensors, strict=False)
+            if not self._flags.get(ref, 0) & ACTIVATION and tensor.ndim >= 2
+        )
+        # A mask that is an argument of the module is an activation by descent, yet it is boolean.
+        masks = masks or tuple(
+            ref for ref, tensor in zip(refs, tensors, strict=False) if tensor.dtype is torch.bool
+        )
+        if not masks and name in _FILLS | _ADDS:
+            masks = tuple(ref for ref in refs if not self._flags.get(ref, 0) & SCORES)
+            masks = masks if name in _FILLS or len(masks) and tensors[-1].ndim >= 2 else ()
+        if (name in _FILLS or name in _ADDS) and masks:
+            product.mask_event = index
+            product.mask_serials = (*product.mask_serials, *masks)
+        elif product.mask_event is None and self._scores and outputs:
+            product.held["scores"] = outputs[0].detach()
+
+    def _fused(
+        self,
+        index: int,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        frozen: tuple[Any, ...],
+        named: Mapping[str, Any],
+        serials: tuple[int, ...],
+        outputs: tuple[Tensor, ...],
+        call: int,
+    ) -> None:
+        serial_of = dict(zip(("query", "key", "value", "attn_mask"), frozen, strict=False)) | dict(named)
+        parts = recompute(args, kwargs, outputs[0])
+        found = Found(
+            event=index,
+            call=call,
+            source="mha" if self._inside else "sdpa",
+            product=Product(index, int(serial_of["query"]), int(serial_of["key"])),
+            input_serial=int(serial_of["query"]),
+            serial=serials[0],
+            dim=parts.weights.ndim - 1,
+            shape=tuple(parts.weights.shape),
+            heads=self._inside[-1] if self._inside else None,
+            used_by=index,
+            value_serial=int(serial_of["value"]),
+            is_causal=parts.is_causal,
+            note=parts.note,
+        )
+        mask = serial_of.get("attn_mask")
+        found.mask_serial = int(mask) if isinstance(mask, int) and not isinstance(mask, bool) else None
+        self._finish(found, parts.masked, parts.weights, parts.scores)
+        if self._keep == "full":
+            q, k, v = parts.operands
+            found.tensors |= {"q": q, "k": k, "v": v, "applied": parts.weights.detach().clone()}
+            found.tensors["context"] = outputs[0].detach().clone()
+        self.found.append(found)
+
+    # -- what is kept -------------------------------------------------------------------------------------
+
+    def _confirm(
+        self, index: int, found: Found, refs: list[int], tensors: list[Tensor], context: Tensor
+    ) -> None:
+        """The weights went into a product: this is attention."""
+        if found.used_by is not None:
+            return
+        found.used_by = index
+        weighing = [i for i, ref in enumerate(refs) if self._flags.get(ref, 0) & WEIGHTS]
+        others = [i for i in range(len(refs)) if i not in weighing]
+        found.applied_serial = refs[weighing[0]] if weighing else None
+        found.value_serial = refs[others[-1]] if others else None
+        product = found.product
+        if product is not None and product.mask_serials:
+            found.mask_serial = product.mask_serials[0]
+        scores = product.held.get("scores") if product is not None else None
+        self._finish(found, found.held["masked"], found.held["weights"], scores)
+        if self._keep == "full":
+            if product is not None and product.operands is not None:
+                found.tensors["q"], found.tensors["k"] = product.operands
+            if weighing and weighing[0] < len(tensors):
+                found.tensors["applied"] = tensors[weighing[0]].detach().clone()
+            if others and others[-1] < len(tensors):
+                found.tensors["v"] = tensors[others[-1]].detach().clone()
+            found.tensors["context"] = context.detach().clone()
+        done = [found.held] if product is None else [found.held, product.held]
+        self._live = [holder for holder in self._live if not any(holder is one for one in done)]
+        for holder in done:
+            holder.clear()
+        self.found.append(found)
+
+    def _finish(self, found: Found, masked: Tensor, weights: Tensor, scores: Tensor | None) -> None:
+        with torch.no_grad():
+            found.allowed = _allowed(masked, weights, found.dim)
+            number = len(self.found)
+            if self._wanted is not None and not self._wanted(number):
+                return
+            if self._keep == "full":
+                found.tensors = {"masked": masked.clone(), "weights": weights.clone()}
+                if scores is not None:
+                    found.tensors["scores"] = scores.clone()
+            if self._keep == "pooled" and self._pool is not None and found.dim == weights.ndim - 1:
+                found.pooled = self._pool(_four(weights))
+            else:
+                found.weights = to_numpy(weights)
+            if self._scores and scores is not None:
+                found.scores = to_numpy(scores)
+
+
+def _allowed(masked: Tensor, weights: Tensor, dim: int) -> Any:
+    """True where the softmax could give weight: what was in fact applied, in the layout of the source."""
+    if masked.is_meta:
+        return None
+    values = masked.float()
+    top = values.amax(dim=dim, keepdim=True)
+    blocked = (values == float("-inf")) | ((weights == 0) & (values < top - _FAR_BELOW))
+    return (~blocked).cpu().numpy()
+
+
+def _four(weights: Tensor) -> Any:
+    value = weights.detach().float().cpu()
+    while value.ndim < 4:
+        value = value.unsqueeze(0)
+    return value.reshape(value.shape[0], -1, *value.shape[-2:]).numpy()
+
+

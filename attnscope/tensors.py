@@ -1,0 +1,51 @@
+"""Small facts about tensors that the recorder and its helpers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Ref(int):
+    """Stands in a frozen argument list where a tensor stood: its serial number."""
+
+    __slots__ = ()
+
+
+def storage_of(tensor: Tensor) -> int:
+    """A number that tensors sharing memory have in common (`data_ptr` is 0 on the meta device)."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):
+        return id(tensor)
+
+
+def to_numpy(tensor: Tensor) -> Any:
+    """The values at this moment as a numpy array of its own (float32 for half types); None if there are none."""
+    value = tensor.detach()
+    if value.is_meta or value.layout is not torch.strided:
+        return None
+    if value.dtype in (torch.bfloat16, torch.float16):
+        value = value.float()
+    return value.resolve_conj().resolve_neg().cpu().numpy().copy()
+
+
+def refs_in(frozen: Sequence[Any]) -> Iterator[int]:
+    """The serial numbers in a frozen argument list, in order, nested ones too."""
+    for value in frozen:
+        if type(value) is Ref:
+            yield int(value)
+        elif isinstance(value, tuple):
+            yield from refs_in(value)
+
+
+def tensors_in(values: Sequence[Any]) -> Iterator[Tensor]:
+    """The tensors in an argument list, in order, nested ones too."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from tensors_in(value)
