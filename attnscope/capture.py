@@ -20,13 +20,22 @@ from attnscope.tensors import refs_in, storage_of, tensors_in, to_numpy
 
 ACTIVATION, SCORES, WEIGHTS, SPREAD = 1, 2, 4, 8
 
-_PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "einsum", "addmm", "addbmm", "baddbmm_", "tensordot"})
+_PRODUCTS = frozenset(
+    """
+    matmul mm bmm baddbmm einsum addmm addbmm baddbmm_ tensordot
+    """.split()
+)
 _LAYERS = frozenset(
-    "linear layer_norm rms_norm group_norm batch_norm embedding bilinear multi_head_attention_forward".split()
+    """
+    linear layer_norm rms_norm group_norm batch_norm embedding bilinear multi_head_attention_forward
+    """.split()
 )
 _FRESH = frozenset(
-    """ones_like zeros_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty eq
-    ne lt le gt ge isnan isinf isfinite argmax argmin logical_not logical_and logical_or""".split()
+    """
+    ones_like zeros_like full_like empty_like rand_like randn_like new_zeros new_ones new_full
+    new_empty eq ne lt le gt ge isnan isinf isfinite argmax argmin logical_not logical_and
+    logical_or
+    """.split()
 )
 _FILLS = frozenset({"masked_fill", "masked_fill_", "where", "setitem", "index_put", "index_put_", "fill_"})
 _ADDS = frozenset({"add", "add_", "sub", "sub_", "mul", "mul_", "minimum"})
@@ -299,7 +308,7 @@ class Capture:
         )
         if not masks and name in _FILLS | _ADDS:
             masks = tuple(ref for ref in refs if not self._flags.get(ref, 0) & SCORES)
-            masks = masks if name in _FILLS or len(masks) and tensors[-1].ndim >= 2 else ()
+            masks = masks if name in _FILLS or (len(masks) and tensors[-1].ndim >= 2) else ()
         if (name in _FILLS or name in _ADDS) and masks:
             product.mask_event = index
             product.mask_serials = (*product.mask_serials, *masks)
@@ -408,5 +417,3 @@ def _four(weights: Tensor) -> Any:
     while value.ndim < 4:
         value = value.unsqueeze(0)
     return value.reshape(value.shape[0], -1, *value.shape[-2:]).numpy()
-
-

@@ -1,4 +1,4 @@
-"""A diagnostic is data: a code, a severity, one line that says what, labels that say why, help that says how."""
+"""A diagnostic is data: code, severity, one line that says what, labels that say why, help that says how."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding. `span` is where it shows; `labels` say why, `notes` what was observed, `help` how to mend it.
+    """One finding. `span` is where it shows; `labels` say why, `notes` what was observed, `help` how to mend.
 
     `message` says what is wrong and never how to mend it. `evidence` is a small table (header row first)
     of the numbers that prove a silent fault; empty for a crash. `label` is what stands under `span`.
@@ -49,7 +49,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `check` and `run` say: findings (most telling first), what was tried, and the trace if there is one."""
+    """What `check` and `run` say: findings, most telling first, what was tried, and the trace if there is one."""
 
     target: str
     findings: tuple[Diagnostic, ...]

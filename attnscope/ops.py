@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-NEW, VIEW, VIEW_OF_MANY = "new", "view", "view of many"
+NEW, VIEW, IN_PLACE = "new", "view", "in-place"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,10 +18,11 @@ class Op:
     """One function as the recorder sees it.
 
     `name` is canonical (`matmul` for `@`, `getitem`, `mul` …). `memory` says whether the result can share
-    its input's storage; `copies`, whether it holds the same elements moved elsewhere; `writes`, whether
-    it writes into its first argument (or into `out=`); `sizes`, whether it only tells a shape;
-    `functional`, whether it is a layer's own function rather than glue. `reenter` marks Python functions
-    of PyTorch's that can be opened; `opened` is then the function to call.
+    its input's storage (`view`), never does (`new`) or is its input (`in-place`); `copies`, whether it
+    holds the same elements moved elsewhere; `writes`, whether it writes into its first argument (or into
+    `out=`); `sizes`, whether it only tells a shape; `functional`, whether it is a layer's own function
+    rather than glue. `careful`: there is something to do before the call. `reenter` marks Python
+    functions of PyTorch's that can be opened; `opened` is then the function to call.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Op:
     sizes: bool = False
     functional: bool = False
     reenter: bool = False
+    careful: bool = False
     opened: Callable[..., Any] = lambda: None
 
 
@@ -101,29 +103,34 @@ _CANONICAL = {
 }
 
 _ALWAYS_NEW = frozenset(
-    """matmul mm bmm baddbmm addmm addbmm einsum linear bilinear softmax log_softmax add sub mul div pow neg
-    abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu eq ne lt le gt ge and or xor invert masked_fill
-    where layer_norm rms_norm group_norm embedding cat stack tril triu ones zeros full empty arange eye rand
-    randn ones_like zeros_like full_like empty_like rand_like randn_like linspace tensor sum mean var std
-    amax amin argmax argmin cumsum logsumexp gather index_select scaled_dot_product_attention outer topk sort
-    multi_head_attention_forward new_zeros new_ones new_full new_empty masked_select logical_and logical_or
-    logical_not softplus clamp minimum maximum pad""".split()
+    """
+    matmul mm bmm baddbmm addmm addbmm einsum linear bilinear softmax log_softmax add sub mul div
+    pow neg abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu eq ne lt le gt ge and or xor
+    invert masked_fill where layer_norm rms_norm group_norm embedding cat stack tril triu ones zeros
+    full empty arange eye rand randn ones_like zeros_like full_like empty_like rand_like randn_like
+    linspace tensor sum mean var std amax amin argmax argmin cumsum logsumexp gather index_select
+    scaled_dot_product_attention outer topk sort multi_head_attention_forward new_zeros new_ones
+    new_full new_empty masked_select logical_and logical_or logical_not softplus clamp minimum
+    maximum pad
+    """.split()
 )
 _COPIES = frozenset(
-    """reshape contiguous clone to repeat repeat_interleave flatten cat stack float half double bfloat16 long
-    int bool type type_as tile flip roll cpu cuda ravel hstack vstack cast""".split()
+    """
+    reshape contiguous clone to repeat repeat_interleave flatten cat stack float half double
+    bfloat16 long int bool type type_as tile flip roll cpu cuda ravel hstack vstack cast
+    """.split()
 )
 _SIZES = frozenset({"shape", "size", "len"})
 _GETTERS = frozenset({"T", "mT", "H", "mH", "data", "real", "imag", "grad"})
 
-_KNOWN: dict[Any, Op] = {}
+KNOWN: dict[Any, Op] = {}
 
 
 def op_of(func: Any) -> Op:
     """The `Op` of a function that a `TorchFunctionMode` was handed."""
-    known = _KNOWN.get(func)
+    known = KNOWN.get(func)
     if known is None:
-        known = _KNOWN[func] = _describe(func)
+        known = KNOWN[func] = _describe(func)
     return known
 
 
@@ -134,14 +141,14 @@ def _describe(func: Any) -> Op:
         return Op(name, memory=VIEW if name in _GETTERS else NEW, sizes=name in _SIZES)
     if name == "__set__":
         name = str(getattr(getattr(func, "__self__", None), "__name__", "?"))
-        return Op(f"{name}_", writes=name == "data")
+        return Op(f"{name}_", memory=IN_PLACE, writes=name == "data", careful=name == "data")
     canonical = _CANONICAL.get(name, name)
     if canonical.startswith("__") and canonical.endswith("__"):
         canonical = canonical.strip("_")
     writes = canonical == "setitem" or (
         canonical.endswith("_") and not canonical.endswith("__") and canonical not in ("requires_grad_",)
     )
-    memory = NEW if canonical in _ALWAYS_NEW else (VIEW_OF_MANY if canonical in ("broadcast_tensors",) else VIEW)
+    memory = IN_PLACE if writes else NEW if canonical in _ALWAYS_NEW else VIEW
     reenter = func is F.multi_head_attention_forward
     return Op(
         canonical,
@@ -151,12 +158,13 @@ def _describe(func: Any) -> Op:
         sizes=canonical in _SIZES,
         functional=_is_functional(func, canonical),
         reenter=reenter,
+        careful=writes or reenter,
         opened=_opened(func) if reenter else func,
     )
 
 
 def _is_functional(func: Any, name: str) -> bool:
-    """Whether this is the one thing that a layer of torch.nn is for: F.linear, F.softmax, torch.embedding …"""
+    """Whether this is what a layer of torch.nn is for: F.linear, F.softmax, torch.embedding …"""
     module = str(getattr(func, "__module__", "") or "")
     if module == "torch.nn.functional":
         return True

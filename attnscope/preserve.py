@@ -1,4 +1,4 @@
-"""A run leaves no trace in what it ran: module, buffers, inputs, random numbers and global modes come back."""
+"""A run leaves no mark: module, buffers, inputs, random numbers and global modes come back."""
 
 from __future__ import annotations
 
@@ -59,20 +59,25 @@ def preserved(module: nn.Module, inputs: Iterable[Tensor] = ()) -> Iterator[Guar
     a causal mask for a long context is large. PyTorch's batch norms write out of sight, into small buffers:
     those are copied at once.
     """
-    modules = _modules(module)
     watched = [*inputs]
     tables = []
-    for child in modules:
+    norms = []
+    for _, child in walk(module):
         state = vars(child)
+        if isinstance(child, _NormBase):
+            if child.training:
+                norms.append(child)
+        elif type(child).__module__.startswith("torch.nn.modules"):
+            continue  # the other layers of PyTorch's keep no state of a call
         copies = {name: state[name].copy() for name in _TABLES if name in state}
-        tables.append((state, dict(state), copies))
-        watched += [t for name in ("_buffers", "_parameters") for t in state.get(name, {}).values()]
+        tables.append((state, state.copy(), copies))
+        for name in ("_buffers", "_parameters"):
+            watched += [value for value in state.get(name, {}).values() if isinstance(value, Tensor)]
         watched += [value for value in state.values() if isinstance(value, Tensor)]
-    guard = Guard(tensor for tensor in watched if isinstance(tensor, Tensor))
-    for child in modules:
-        if isinstance(child, _NormBase) and child.training:
-            for buffer in child.buffers(recurse=False):
-                guard.save(buffer)
+    guard = Guard(watched)
+    for norm in norms:
+        for buffer in norm.buffers(recurse=False):
+            guard.save(buffer)
     with global_state():
         try:
             yield guard
@@ -97,12 +102,23 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
 
 
-def _modules(module: nn.Module) -> list[nn.Module]:
-    # A module whose constructor never reached `super().__init__()` cannot list its children.
-    try:
-        return list(module.modules())
-    except (AttributeError, RecursionError):
-        return [module]
+def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Each registered module with its path, parents first, shared ones once.
+
+    Unlike `named_modules` this survives modules whose constructor never reached `super().__init__()`.
+    """
+    seen: set[int] = set()
+    waiting: list[tuple[str, nn.Module]] = [("", module)]
+    while waiting:
+        path, current = waiting.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield path, current
+        children = vars(current).get("_modules") or {}
+        for name, child in reversed(children.items()):
+            if isinstance(child, nn.Module):
+                waiting.append((f"{path}.{name}" if path else name, child))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -22,16 +23,16 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attnscope.capture import Capture
-from attnscope.ops import NEW, VIEW_OF_MANY, Op, op_of
-from attnscope.preserve import Guard, preserved
-from attnscope.tensors import Ref, storage_of, tensors_in, to_numpy
+from attnscope.ops import KNOWN, VIEW, Op, op_of
+from attnscope.preserve import Guard, preserved, walk
+from attnscope.tensors import Ref, storage_of, strides_of, tensors_in, to_numpy
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LAYERS = _HERE + "layers" + os.sep
 
 _USER, _DISPATCH, _INNER, _EDGE = 0, 1, 2, 3
-_CODES: dict[int, tuple[CodeType, int]] = {}
+CODES: dict[int, tuple[CodeType, int]] = {}
 
 # These files of PyTorch's stand between a call in the user's source and the mode without adding a step.
 _DISPATCHERS = tuple(
@@ -42,13 +43,9 @@ _DISPATCHERS = tuple(
 _PLUMBING = ("<frozen ", os.sep + "contextlib.py", os.sep + "functools.py", os.sep + "einops" + os.sep)
 
 
-class Made(NamedTuple):
-    """What is kept of a tensor: no storage, no values."""
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
+# What is kept of a tensor, no storage and no values: shape, stride, dtype, device. A bare tuple, since one
+# is made for each tensor of a run.
+Made = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
 
 
 class Event(NamedTuple):
@@ -72,13 +69,9 @@ class Event(NamedTuple):
     values: tuple[Any, ...] | None = None
 
 
-class Call(NamedTuple):
-    """One call of a module: which, from inside which other call, and the serials of its tensor arguments."""
-
-    module: nn.Module
-    parent: int
-    inputs: tuple[Any, ...]
-    named: Mapping[str, Any]
+# One call of a module: which, from inside which other call (-1: none), the serials of its positional tensor
+# arguments (None for others) and of its keyword ones.
+Call = tuple[nn.Module, int, tuple[Ref | None, ...], Mapping[str, Ref]]
 
 
 @dataclass
@@ -86,13 +79,11 @@ class Recording:
     """Everything noted during one run. `result` is what the module returned, `error` what it raised."""
 
     root: nn.Module
-    events: list[Event] = field(default_factory=list)
+    raw: list[tuple[Any, ...]] = field(default_factory=list)
     sizes: list[tuple[CodeType, int, int, Any]] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     leaves: dict[int, int] = field(default_factory=dict)
-    paths: dict[int, str] = field(default_factory=dict)
-    owned: dict[int, tuple[str, str]] = field(default_factory=dict)
     arguments: list[tuple[str, int]] = field(default_factory=list)
     input_axes: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     capture: Capture | None = None
@@ -100,11 +91,35 @@ class Recording:
     result_serial: int | None = None
     error: BaseException | None = None
 
+    @cached_property
+    def events(self) -> list[Event]:
+        """The calls in the order in which they returned."""
+        return [Event(*raw) for raw in self.raw]
+
+    @cached_property
+    def paths(self) -> dict[int, str]:
+        """The dotted path of each registered module, by id."""
+        return {id(module): path for path, module in walk(self.root)}
+
+    @cached_property
+    def owned(self) -> dict[int, tuple[str, str]]:
+        """By id: whether a leaf is a `buffer`, a `parameter` or an `attribute`, and its dotted name."""
+        owned: dict[int, tuple[str, str]] = {}
+        for path, module in walk(self.root):
+            state = vars(module)
+            tables = (("buffer", "_buffers"), ("parameter", "_parameters"))
+            named = [(kind, state.get(table) or {}) for kind, table in tables]
+            for kind, values in [*named, ("attribute", state)]:
+                for name, value in list(values.items()):
+                    if isinstance(value, Tensor):
+                        owned.setdefault(id(value), (kind, f"{path}.{name}" if path else name))
+        return owned
+
     def path_of(self, call: int) -> str:
         """The dotted path of a call's module; the class in angle brackets if it is not registered."""
         if call < 0:
             return ""
-        module = self.calls[call].module
+        module = self.calls[call][0]
         known = self.paths.get(id(module))
         return known if known is not None else f"<{type(module).__name__}>"
 
@@ -129,123 +144,144 @@ class Recorder(TorchFunctionMode):
         self._on_output = on_output
         self._serials: dict[int, int] = {}
         self._depth = 0
-        self._events = recording.events.append
+        self._events = recording.raw.append
         self._made = recording.made
         self._capture = recording.capture
 
-    # -- the hot path -------------------------------------------------------------------------------
+    # -- the hot path: every line here is paid for at each tensor operation ------------------------------
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        op = op_of(func)
-        if kwargs is None:
-            kwargs = {}
-        if op.writes or op.reenter:
-            return self._careful(op, func, args, kwargs)
+        op = KNOWN.get(func) or op_of(func)
+        if op.careful:
+            return self._careful(op, func, args, kwargs or {})
         try:
-            result = func(*args, **kwargs)
+            result = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException as error:
-            self._note_failure(op, args, kwargs, error)
+            self._note_failure(op, args, kwargs or {}, error)
             raise
-        kind = type(result)
-        if kind is Tensor or isinstance(result, Tensor):
-            self._note(op, args, kwargs, result, (result,))
-        elif kind is torch.Size or kind is int:
-            if op.sizes:
-                self._note_size(args)
+        if isinstance(result, Tensor):
+            self._note(op, args, kwargs, result, (result,), None)
+        elif op.sizes:
+            self._note_size(args)
         elif isinstance(result, tuple | list):
-            tensors = tuple(item for item in result if isinstance(item, Tensor))
+            tensors = tuple([item for item in result if isinstance(item, Tensor)])
             if tensors:
-                self._note(op, args, kwargs, result, tensors)
+                self._note(op, args, kwargs, result, tensors, None)
         return result
 
     def _note(
         self,
         op: Op,
         args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        kwargs: Mapping[str, Any] | None,
         result: Any,
         outputs: tuple[Tensor, ...],
-        before: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+        before: tuple[tuple[Any, ...], Mapping[str, Any]] | None,
     ) -> None:
-        code, lasti, direct = self._where()
-        frozen, named = before or (self._freeze_all(args), self._freeze_named(kwargs))
-        memory = "new"
-        if op.writes and not op.out:
-            memory = "in-place"
-        elif op.memory is not NEW:
+        # `_where`, `_freeze` and `_register` are written out here for what nearly every call needs: this
+        # function runs hundreds of times in a forward that takes milliseconds.
+        frame: FrameType | None = sys._getframe(2)
+        direct = True
+        code: CodeType | None = None
+        lasti = 0
+        while frame is not None:
+            here = frame.f_code
+            known = CODES.get(id(here))
+            kind = known[1] if known is not None else classify(here)
+            if kind == _USER:
+                code, lasti = here, frame.f_lasti
+                break
+            if kind == _INNER:
+                direct = False
+            elif kind == _EDGE:
+                break
+            frame = frame.f_back
+        refs, made = self._serials, self._made
+        if before is None:
+            values = []
+            for value in args:
+                if type(value) is Tensor:
+                    ref = refs.get(id(value))
+                    if ref is None or made[ref][0] != value.shape:
+                        ref = self.serial(value)
+                    values.append(ref)
+                else:
+                    values.append(self._freeze(value))
+            frozen = tuple(values)
+            named = self._freeze_named(kwargs) if kwargs else _NOTHING
+        else:
+            frozen, named = before
+        memory = op.memory
+        if memory is VIEW:
             memory = self._shares(args, outputs[0], op)
-        serials = tuple([self._register(output) for output in outputs])
-        values = None
-        if self._values:
-            values = tuple(to_numpy(output) for output in outputs)
-        event = Event(
-            op, code, lasti, direct, self.call, frozen, named, serials, memory, self._depth, None, values
-        )
+        if len(outputs) == 1:
+            output = outputs[0]
+            ref = refs[id(output)] = Ref(len(made))
+            made.append((output.shape, strides_of(output), output.dtype, output.device))
+            serials: tuple[Ref, ...] = (ref,)
+        else:
+            serials = tuple([self._register(output) for output in outputs])
+        snapshots = tuple([to_numpy(output) for output in outputs]) if self._values else None
+        event = (
+            op, code, lasti, direct, self.call, frozen, named, serials, memory, self._depth, None, snapshots
+        )  # fmt: skip
         if self._capture is not None:
-            self._capture.saw(
-                len(self.recording.events), op, args, kwargs, frozen, named, serials, outputs, self.call
-            )
+            index = len(self.recording.raw)
+            self._capture.saw(index, op, args, kwargs or {}, frozen, named, serials, outputs, self.call)
         self._events(event)
         if self._on_output is not None:
-            self._on_output(event, result)
+            self._on_output(Event(*event), result)
 
     def _where(self) -> tuple[CodeType | None, int, bool]:
         """The instruction of the innermost frame that is the user's, and whether it made the call itself."""
         frame: FrameType | None = sys._getframe(3)
-        first = True
+        direct = True
         while frame is not None:
             code = frame.f_code
-            known = _CODES.get(id(code))
+            known = CODES.get(id(code))
             kind = known[1] if known is not None else classify(code)
             if kind == _USER:
-                return code, frame.f_lasti, first
-            if kind == _EDGE:
-                break
+                return code, frame.f_lasti, direct
             if kind == _INNER:
-                first = False
+                direct = False
+            elif kind == _EDGE:
+                break
             frame = frame.f_back
         return None, 0, False
 
-    def _register(self, tensor: Tensor) -> int:
-        serial = len(self._made)
-        self._made.append(
-            Made(tensor.shape, tensor.stride() if _strided(tensor) else (), tensor.dtype, tensor.device)
-        )
-        self._serials[id(tensor)] = serial
-        return serial
+    def _register(self, tensor: Tensor) -> Ref:
+        ref = self._serials[id(tensor)] = Ref(len(self._made))
+        self._made.append((tensor.shape, strides_of(tensor), tensor.dtype, tensor.device))
+        return ref
 
-    def serial(self, tensor: Tensor) -> int:
+    def serial(self, tensor: Tensor) -> Ref:
         """The serial of a tensor; a tensor that no recorded call made gets one as a leaf."""
         known = self._serials.get(id(tensor))
         # An id may be reused for a tensor that was made out of sight; its shape gives it away.
-        if known is not None and self._made[known].shape == tensor.shape:
+        if known is not None and self._made[known][0] == tensor.shape:
             return known
-        serial = self._register(tensor)
-        self.recording.leaves[serial] = id(tensor)
-        return serial
+        ref = self._register(tensor)
+        self.recording.leaves[ref] = id(tensor)
+        return ref
 
     def _freeze(self, value: Any) -> Any:
         kind = type(value)
-        if kind is Tensor or kind is nn.Parameter:
-            return Ref(self.serial(value))
-        if kind is int or kind is float or value is None or kind is bool or kind is str or value is Ellipsis:
+        if kind in _PLAIN:
             return value
         if isinstance(value, Tensor):
-            return Ref(self.serial(value))
+            return self.serial(value)
         if kind is tuple or kind is list or kind is torch.Size:
             return tuple([self._freeze(item) for item in value])
         if kind is slice:
             return slice(self._freeze(value.start), self._freeze(value.stop), self._freeze(value.step))
-        if kind is torch.dtype or kind is torch.device:
-            return value
         return f"<{kind.__name__}>"
 
     def _freeze_all(self, args: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([self._freeze(value) for value in args])
 
-    def _freeze_named(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _freeze_named(self, kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return {name: self._freeze(value) for name, value in kwargs.items()} if kwargs else _NOTHING
 
     def _shares(self, args: tuple[Any, ...], output: Tensor, op: Op) -> str:
@@ -254,7 +290,7 @@ class Recorder(TorchFunctionMode):
             if isinstance(value, Tensor):
                 if value is output or storage_of(value) == store:
                     return "view"
-            elif op.memory is VIEW_OF_MANY and isinstance(value, tuple | list):
+            elif isinstance(value, tuple | list):
                 for item in value:
                     if isinstance(item, Tensor) and storage_of(item) == store:
                         return "view"
@@ -264,16 +300,29 @@ class Recorder(TorchFunctionMode):
         code, lasti, direct = self._where()
         if direct and code is not None and args and isinstance(args[0], Tensor):
             frozen = self._freeze_all(args)
-            self.recording.sizes.append((code, lasti, len(self.recording.events), frozen))
+            self.recording.sizes.append((code, lasti, len(self.recording.raw), frozen))
 
     def _note_failure(
         self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: BaseException
     ) -> None:
         code, lasti, direct = self._where()
-        text = str(error) if isinstance(error, Exception) else type(error).__name__
+        text = (str(error) if isinstance(error, Exception) else "") or type(error).__name__
         frozen, named = self._freeze_all(args), self._freeze_named(kwargs)
         self._events(
-            Event(op, code, lasti, direct, self.call, frozen, named, (), "new", self._depth, text or "failed")
+            (
+                op,
+                code,
+                lasti,
+                direct,
+                self.call,
+                frozen,
+                named,
+                (),
+                "new",
+                self._depth,
+                text or "failed",
+                None,
+            )
         )
 
     # -- calls that write into memory, and functions of PyTorch whose inside is wanted ------------------
@@ -285,9 +334,8 @@ class Recorder(TorchFunctionMode):
         written = kwargs.get("out") if op.out else (args[0] if args else None)
         if self._capture is not None and isinstance(written, Tensor):
             self._capture.before_write(written)
-        if isinstance(written, Tensor):
-            if self.guard is not None:
-                self.guard.before_write(written)
+        if isinstance(written, Tensor) and self.guard is not None:
+            self.guard.before_write(written)
         try:
             result = func(*args, **kwargs)
         except BaseException as error:
@@ -333,10 +381,7 @@ class Recorder(TorchFunctionMode):
 
 
 _NOTHING: Mapping[str, Any] = {}
-
-
-def _strided(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided
+_PLAIN = frozenset({int, float, bool, str, type(None), type(Ellipsis), torch.dtype, torch.device})
 
 
 def classify(code: CodeType) -> int:
@@ -352,7 +397,7 @@ def classify(code: CodeType) -> int:
         kind = _INNER
     else:
         kind = _USER
-    _CODES[id(code)] = (code, kind)
+    CODES[id(code)] = (code, kind)
     return kind
 
 
@@ -360,38 +405,36 @@ def classify(code: CodeType) -> int:
 def module_calls(recorder: Recorder) -> Iterator[None]:
     """While this is open, the recorder knows which module's call is running.
 
-    `nn.Module.__call__` is wrapped for the time being: hooks on the user's modules would change them.
+    `nn.Module._call_impl` is wrapped for the time being: hooks on the user's modules would change them, and
+    replacing `__call__` itself would make Python update every subclass. Compiled modules run outside the
+    mode, which would break their graphs.
     """
-    original = nn.Module.__call__
+    original = nn.Module._call_impl
     calls = recorder.recording.calls
+    serial = recorder.serial
     thread = threading.get_ident()
 
-    def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def _call_impl(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != thread:
             return original(module, *args, **kwargs)
-        if hasattr(type(module), "_orig_mod") or "_orig_mod" in module.__dict__.get("_modules", ()):
+        if type(module).__name__ == "OptimizedModule":  # its own file takes a second to import
             with torch._C.DisableTorchFunction():
                 return original(module, *args, **kwargs)
         parent = recorder.call
         recorder.call = len(calls)
-        calls.append(
-            Call(
-                module,
-                parent,
-                tuple([Ref(recorder.serial(x)) if isinstance(x, Tensor) else None for x in args]),
-                {k: Ref(recorder.serial(x)) for k, x in kwargs.items() if isinstance(x, Tensor)},
-            )
-        )
+        inputs = tuple([serial(x) if isinstance(x, Tensor) else None for x in args])
+        named = {k: serial(x) for k, x in kwargs.items() if isinstance(x, Tensor)} if kwargs else _NOTHING
+        calls.append((module, parent, inputs, named))
         try:
             return original(module, *args, **kwargs)
         finally:
             recorder.call = parent
 
-    nn.Module.__call__ = __call__  # type: ignore[method-assign]
+    nn.Module._call_impl = _call_impl  # type: ignore[method-assign]
     try:
         yield
     finally:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
+        nn.Module._call_impl = original  # type: ignore[method-assign]
 
 
 def record(
@@ -412,27 +455,23 @@ def record(
     modes are as before when this returns.
     """
     recording = Recording(module, capture=capture, input_axes=dict(input_axes or {}))
-    for path, child in module.named_modules():
-        recording.paths.setdefault(id(child), path)
-    for path, parameter in module.named_parameters():
-        recording.owned[id(parameter)] = ("parameter", path)
-    for path, buffer in module.named_buffers():
-        recording.owned[id(buffer)] = ("buffer", path)
     recorder = Recorder(recording, inner=inner, values=values, on_output=on_output)
     names = _argument_names(module, args)
     for name, value in [*zip(names, args, strict=False), *(kwargs or {}).items()]:
         if isinstance(value, Tensor):
             recording.arguments.append((name, recorder.serial(value)))
+    given = [*args, *(kwargs or {}).values()]
     if capture is not None:
-        capture.begin(recorder.serial, [v for v in [*args, *(kwargs or {}).values()] if isinstance(v, Tensor)])
-    with preserved(module, [t for t in tensors_in([*args, *(kwargs or {}).values()])]) as guard:
+        capture.begin(
+            recorder.serial, [v for v in [*args, *(kwargs or {}).values()] if isinstance(v, Tensor)]
+        )
+    with preserved(module, list(tensors_in(given))) as guard:
         recorder.guard = guard
         _run_recorded(recorder, module, args, kwargs or {})
     recorder.guard = None
     first = _first_tensor(recording.result)
     if first is not None:
         recording.result_serial = recorder.serial(first)
-    _name_attributes(recording, recorder)
     return recording
 
 
@@ -471,13 +510,3 @@ def _first_tensor(value: Any) -> Tensor | None:
             if found is not None:
                 return found
     return None
-
-
-def _name_attributes(recording: Recording, recorder: Recorder) -> None:
-    """Tensors that modules keep as plain attributes get their attribute's name, as buffers have theirs."""
-    seen = {leaf for leaf in recording.leaves.values()}
-    for path, child in recording.root.named_modules():
-        for name, value in list(vars(child).items()):
-            if isinstance(value, Tensor) and id(value) in seen:
-                full = f"{path}.{name}" if path else name
-                recording.owned.setdefault(id(value), ("attribute", full))

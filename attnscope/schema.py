@@ -94,7 +94,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MaskOrigin:
-    """Where an applied mask came from: a buffer or parameter, an argument, `is_causal`, a line that made it."""
+    """Where an applied mask came from: a buffer, a parameter, an argument, `is_causal`, or a line."""
 
     kind: Literal["buffer", "parameter", "attribute", "argument", "is_causal", "made", "none"]
     name: str | None = None

@@ -40,7 +40,9 @@ class SourceFile:
     def _character(self, line: int, byte: int) -> int:
         if not 1 <= line <= len(self.lines):
             return byte + 1
-        return len(self.lines[line - 1].encode("utf-8", "surrogatepass")[:byte].decode("utf-8", "replace")) + 1
+        return (
+            len(self.lines[line - 1].encode("utf-8", "surrogatepass")[:byte].decode("utf-8", "replace")) + 1
+        )
 
     def node_span(self, node: ast.AST) -> Span:
         """The span of an AST node that has a position."""

@@ -23,8 +23,16 @@ def storage_of(tensor: Tensor) -> int:
         return id(tensor)
 
 
+def strides_of(tensor: Tensor) -> tuple[int, ...]:
+    """The strides in elements; none for layouts that have none."""
+    try:
+        return tensor.stride()
+    except RuntimeError:
+        return ()
+
+
 def to_numpy(tensor: Tensor) -> Any:
-    """The values at this moment as a numpy array of its own (float32 for half types); None if there are none."""
+    """The values at this moment, as a numpy array of its own (float32 for half types); None without any."""
     value = tensor.detach()
     if value.is_meta or value.layout is not torch.strided:
         return None
