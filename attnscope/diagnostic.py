@@ -49,7 +49,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `check` and `run` say: findings, most telling first, what was tried, and the trace if there is one."""
+    """What `check` and `run` say: findings, what was tried, and the trace if there is one."""
 
     target: str
     findings: tuple[Diagnostic, ...]
