@@ -1,0 +1,196 @@
+"""Small pieces that every drawing is laid out from: headings, columns, wrapping, tensor shapes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from attnscope.render.terminal import Lines, Style
+from attnscope.schema import TensorInfo
+
+INDENT = "  "
+AXES = "BTSCHGD"
+# An axis name stands alone, or behind a factor: `T`, `3C`.
+_AXIS = re.compile(r"(?<![A-Za-z0-9_.])\d*([BTSCHGD])(?![A-Za-z0-9_.(=])")
+
+
+def blank() -> Text:
+    return Text("")
+
+
+def heading(style: Style, title: str, facts: str = "") -> Text:
+    """`shapes  multihead.py`: the title bold, what is to be known of the section behind it."""
+    line = Text()
+    line.append(style.text(title), style("title"))
+    if facts:
+        room = style.width - line.cell_len - 2
+        if room > 3:
+            line.append("  ")
+            line.append(clip(style.text(facts), room, style), style("dim"))
+    return line
+
+
+def clip(text: str, width: int, style: Style) -> str:
+    """`text` cut to `width` cells, its end replaced by a mark that says so."""
+    if cell_len(text) <= width:
+        return text
+    mark = style.glyph("…", "~")
+    kept, cells = [], 0
+    for char in text:
+        cells += cell_len(char)
+        if cells > width - 1:
+            break
+        kept.append(char)
+    return ("".join(kept) + mark) if width >= 1 else ""
+
+
+def clip_left(text: str, width: int, style: Style) -> str:
+    """`text` cut to its last `width` cells: the end of a path says the most."""
+    if cell_len(text) <= width:
+        return text
+    mark = style.glyph("…", "~")
+    kept, cells = [], 0
+    for char in reversed(text):
+        cells += cell_len(char)
+        if cells > width - 1:
+            break
+        kept.append(char)
+    return mark + "".join(reversed(kept))
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break at spaces; a word longer than `width` is broken inside, for nothing may be lost or too wide."""
+    width = max(1, width)
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line, used = "", 0
+        for word in _words(paragraph):
+            size = cell_len(word)
+            if used and used + 1 + size <= width:
+                line, used = f"{line} {word}", used + 1 + size
+                continue
+            if used:
+                lines.append(line)
+            while size > width:
+                head, word = _break(word, width)
+                lines.append(head)
+                size = cell_len(word)
+            line, used = word, size
+        lines.append(line)
+    return lines
+
+
+def _words(paragraph: str) -> list[str]:
+    """Words, with runs of spaces inside a word's tail kept (`view  C 16`)."""
+    return [word for word in re.split(r" (?=\S)", paragraph.strip()) if word]
+
+
+def _break(word: str, width: int) -> tuple[str, str]:
+    cells = 0
+    for position, char in enumerate(word):
+        cells += cell_len(char)
+        if cells > width:
+            cut = max(1, position)
+            return word[:cut], word[cut:]
+    return word, ""
+
+
+def paragraph(style: Style, text: str, *, first: str = "", rest: str | None = None, look: str = "") -> Lines:
+    """Wrapped text behind `first`, later lines behind `rest` (spaces as wide as `first`)."""
+    rest = " " * cell_len(first) if rest is None else rest
+    lines: Lines = []
+    for number, part in enumerate(wrap(style_lines(style, text), style.width - cell_len(first))):
+        line = Text(first if number == 0 else rest)
+        line.append(part, style(look) if look else "")
+        lines.append(line)
+    return lines
+
+
+def style_lines(style: Style, text: str) -> str:
+    """Escape, but keep the line breaks that a message was given."""
+    return "\n".join(style.text(part) for part in text.split("\n"))
+
+
+def pad(text: Text, width: int, right: bool = False) -> Text:
+    """`text` filled with spaces to `width` cells."""
+    missing = width - text.cell_len
+    if missing <= 0:
+        return text
+    if right:
+        return Text(" " * missing).append_text(text)
+    return text.copy().append(" " * missing)
+
+
+def row(cells: Sequence[Text], widths: Sequence[int], gap: str = "  ", right: Iterable[int] = ()) -> Text:
+    """One line of aligned cells, without spaces at its end."""
+    rights = frozenset(right)
+    line = Text()
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        if number:
+            line.append(gap)
+        line.append_text(pad(cell, width, number in rights))
+    line.rstrip()
+    return line
+
+
+def rows(
+    cells: Sequence[Sequence[Text]], widths: Sequence[int], gap: str = "  ", right: Iterable[int] = ()
+) -> Lines:
+    """A table row whose cells may have several lines each."""
+    height = max((len(cell) for cell in cells), default=0)
+    empty = Text("")
+    return [
+        row([cell[number] if number < len(cell) else empty for cell in cells], widths, gap, right)
+        for number in range(height)
+    ]
+
+
+def name_style(style: Style, name: str) -> str:
+    """The constant colour of an axis name: that of its letter (`3C` has C's), none for other names."""
+    match = _AXIS.fullmatch(name)
+    return style(f"axis.{match.group(1)}") if match else ""
+
+
+def with_axes(style: Style, text: str, look: str = "") -> Text:
+    """Text in which the axis letters bear their colours. `text` must be escaped already."""
+    line = Text(text, style(look) if look else "")
+    if style.color:
+        for match in _AXIS.finditer(text):
+            line.stylize(style(f"axis.{match.group(1)}"), match.start(), match.end())
+    return line
+
+
+def shape_text(style: Style, info: TensorInfo) -> Text:
+    """`[B 1, T 6, H 2, D 8]`; an axis that nothing names is its size alone."""
+    line = Text()
+    line.append("[", style("dim"))
+    names = info.axes if len(info.axes) == len(info.shape) else (None,) * len(info.shape)
+    for number, (size, name) in enumerate(zip(info.shape, names, strict=True)):
+        if number:
+            line.append(", ", style("dim"))
+        if name:
+            line.append(style.text(name), name_style(style, name))
+            line.append(" ")
+        line.append(str(size))
+    line.append("]", style("dim"))
+    return line
+
+
+def short_path(file: str) -> str:
+    """A path as the reader knows it: relative below the working directory, else as it is."""
+    if not os.path.isabs(file):
+        return file
+    try:
+        relative = os.path.relpath(file)
+    except (OSError, ValueError):
+        return file
+    return file if relative.startswith("..") else relative
+
+
+def count(number: int, noun: str) -> str:
+    """`1 error`, `2 errors`, `1,024 parameters`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
