@@ -228,7 +228,7 @@ def test_surrogates_are_bytes_pairs_or_replaced() -> None:
     assert text.encode(escaped) == text.encode("é😀")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(st.binary(min_size=1, max_size=40))
 def test_any_bytes_round_trip(raw: bytes) -> None:
     source = raw.decode("utf-8", "surrogateescape")
@@ -236,7 +236,7 @@ def test_any_bytes_round_trip(raw: bytes) -> None:
     assert raw_of(text.encode(source, "bytes")) == raw
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=40))
 def test_valid_text_gives_the_tokens_of_tiktoken(source: str) -> None:
     assert [token.id for token in text.encode(source)] == text.get_encoding("gpt2").encode_ordinary(source)
@@ -286,7 +286,7 @@ def bytes_of_piece(shown: str, space: str) -> bytes:
     return out
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(st.one_of(st.binary(max_size=12), st.text(st.characters(codec="utf-8"), max_size=8).map(str.encode)))
 def test_a_piece_says_exactly_which_bytes(raw: bytes) -> None:
     assert bytes_of_piece(text.piece(raw), "·") == raw
