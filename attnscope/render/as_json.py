@@ -36,8 +36,8 @@ SCHEMA = "attnscope/1"
 def to_json(obj: object, command: str | None = None) -> dict[str, Any]:
     """The object as a tree of plain dicts, lists, strings and numbers.
 
-    `obj` is a Trace, Mask, Report, Diagnostic, or a sequence of Token, LayerInfo or Diagnostic; `command` is what
-    the user ran (by default the command whose result `obj` is).
+    `obj` is a Trace, Mask, Report, Diagnostic, or a sequence of Token, LayerInfo or Diagnostic; `command` is
+    what the user ran (by default the command whose result `obj` is).
     """
     name, body = _body(obj)
     return {"schema": SCHEMA, "command": command or name, **body}
@@ -248,7 +248,7 @@ def _report(report: Report) -> dict[str, Any]:
 
 
 def array_list(array: NDArray[Any]) -> Any:
-    """Nested lists of an array. A float32 becomes the double that equals it, so that it reads back exactly."""
+    """Nested lists of an array. A float32 becomes the double that equals it: it reads back exactly."""
     if array.dtype.kind in "biu":
         return array.tolist()
     if array.dtype.kind == "f":

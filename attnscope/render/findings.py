@@ -55,7 +55,7 @@ def summary_line(style: Style, findings: Sequence[Diagnostic]) -> Text:
 
 
 def draw_finding(style: Style, finding: Diagnostic) -> Lines:
-    """One finding: message, place, marked source, evidence, notes, help. Its labels may lie in several files."""
+    """One finding: message, place, marked source, evidence, notes, help. Labels may lie in other files."""
     marks = _by_file(finding)
     numbers = [line for lines in marks.values() for line in lines]
     gutter = max((len(str(number)) for number in numbers), default=1)
@@ -75,6 +75,8 @@ def draw_finding(style: Style, finding: Diagnostic) -> Lines:
         lines += _source_block(style, file, by_line, gutter)
     tail: Lines = []
     if finding.evidence:
+        if marks:
+            tail.append(bar.copy())
         tail += [
             *(_bar(style, gutter).append(" ").append_text(line) for line in _evidence(style, finding, gutter))
         ]
@@ -115,7 +117,7 @@ def _by_file(finding: Diagnostic) -> dict[str, dict[int, list[_Mark]]]:
     for span, text, primary in labels:
         lines = files.setdefault(span.file, {})
         last = max(span.line, span.end_line)
-        shown = [number for number in range(span.line, last + 1)]
+        shown = list(range(span.line, last + 1))
         if len(shown) > MOST_LINES_OF_A_SPAN:
             shown = [*shown[: MOST_LINES_OF_A_SPAN - 1], last]
         for number in shown:
@@ -271,8 +273,8 @@ def _label_below(
 def _window(style: Style, source: str, start: int, end: int, room: int) -> tuple[Text, list[int]]:
     """The source line as it is shown, and for each character the cell where it begins (one more for the end).
 
-    Tabs become spaces, what a terminal would interpret becomes an escape. A line that is too long is cut around
-    [start, end): from the right first, for the beginning of a line says what it does.
+    Tabs become spaces, what a terminal would interpret becomes an escape. A line that is too long is cut
+    around [start, end): from the right first, for the beginning of a line says what it does.
     """
     pieces: list[str] = []
     columns = [0]

@@ -30,7 +30,7 @@ def fold_layers(steps: Sequence[Step]) -> tuple[Step | Same, ...]:
     """The steps with those of repeated layers (`blocks.0`, `blocks.1`, ...) replaced by a `Same` each.
 
     Two layers are the same when module (below the layer), operation, detail, variable, line, shapes, axes,
-    memory and contiguity agree step by step. A step that raised is equal to none. Layers inside layers fold too.
+    memory and contiguity agree step by step. A step that raised is equal to none. Layers in layers fold too.
     """
     return tuple(_fold(list(steps), 0))
 

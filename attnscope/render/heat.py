@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def _ramp_colors() -> tuple[tuple[str, str], ...]:
     colors = []
     for level in range(LEVELS):
         at = level / (LEVELS - 1)
-        for (low, one), (high, two) in zip(_STOPS, _STOPS[1:], strict=False):
+        for (low, one), (high, two) in pairwise(_STOPS):
             if at <= high:
                 part = (at - low) / (high - low)
                 red, green, blue = (round(a + (b - a) * part) for a, b in zip(one, two, strict=True))
@@ -77,7 +78,7 @@ def shade_bounds(style: Style) -> list[tuple[str, float]]:
 
 
 def half_blocks(values: NDArray[Any], blocked: NDArray[np.bool_]) -> list[Text]:
-    """Two rows of cells per line: the upper as foreground, the lower as background; blocked cells stay empty."""
+    """Two rows of cells per line: the upper as foreground, the lower as background; blocked: empty."""
     lines = []
     rows = values.shape[0]
     for top in range(0, rows, 2):

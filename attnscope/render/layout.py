@@ -63,7 +63,7 @@ def clip_left(text: str, width: int, style: Style) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Break at spaces; a word longer than `width` is broken inside, for nothing may be lost or too wide."""
+    """Break at spaces, not inside `[...]`; a word that is longer still is broken: nothing may be lost."""
     width = max(1, width)
     lines: list[str] = []
     for paragraph in text.split("\n"):
@@ -85,8 +85,10 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def _words(paragraph: str) -> list[str]:
-    """Words, with runs of spaces inside a word's tail kept (`view  C 16`)."""
-    return [word for word in re.split(r" (?=\S)", paragraph.strip()) if word]
+    """Words, the spaces in front of them kept (`view  C 16`), what stands in brackets as one word."""
+    if len(paragraph) > 2000:
+        return paragraph.split()
+    return [word for word in re.split(r"(?<![→×↔@])(?<!->) (?=\S)(?![^\[\]]*\])", paragraph.strip()) if word]
 
 
 def _break(word: str, width: int) -> tuple[str, str]:

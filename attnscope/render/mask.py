@@ -125,7 +125,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def grid(style: Style, allowed: NDArray[np.bool_]) -> Lines:
-    """The picture of one mask [queries, keys], at most `style.width` wide; pooled, and the factor said, if it must.
+    """The picture of one mask [queries, keys], at most `style.width` wide; pooled, and the factor said.
 
     Up to 40 keys: a mark with a space per cell. More: two rows of cells per line in half blocks, one column a
     cell (without Unicode one row per line). More than fit: the share of allowed cells in each block.

@@ -47,8 +47,8 @@ def write(
 ) -> None:
     """Write `obj` as `.json`, or its drawing as `.txt` (no colour), `.svg` or `.html`.
 
-    `draw` makes the drawing (default: all of `obj`); `width` is in cells, 100 by default. Raises UsageError when
-    the suffix is unknown or the file cannot be written.
+    `draw` makes the drawing (default: all of `obj`); `width` is in cells, 100 by default. Raises UsageError
+    when the suffix is unknown or the file cannot be written.
     """
     target = check_path(path)
     write_text(

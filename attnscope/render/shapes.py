@@ -26,7 +26,6 @@ from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Output, Step, TensorInfo
 
 SOURCE_FROM_WIDTH = 140
-MEMORY_WIDTH = len("in-place")
 
 
 def draw_shapes(style: Style, steps: Sequence[Step], output: Output | None = None) -> Lines:
@@ -57,11 +56,18 @@ def draw_shapes(style: Style, steps: Sequence[Step], output: Output | None = Non
             place, last_line = here, None
         lines += columns.step(item, repeated=last_line == (item.file, item.line))
         last_line = (item.file, item.line)
+    starred = [step for step in shown if step.outputs and not step.outputs[0].contiguous]
+    if starred:
+        text = "not contiguous: in memory the elements do not lie in order without gaps"
+        since = next((maker for step in starred if (maker := columns.maker(step)) is not None), None)
+        if since is not None:
+            text += f" (*{since.line}: since line {since.line})"
+        lines += [blank(), *paragraph(style, text, first=f"{INDENT}* ", look="dim")]
     if output is not None:
         line = Text(INDENT)
         line.append("output  ", style("dim")).append_text(shape_text(style, output.info))
         line.append(f"  {style.text(output.info.dtype)}", style("dim"))
-        lines += [blank(), line]
+        lines += [*([] if starred else [blank()]), line]
     return _single_blanks(lines)
 
 
@@ -76,7 +82,7 @@ def _single_blanks(lines: Lines) -> Lines:
 
 
 def _place(style: Style, step: Step, with_file: bool) -> Text | None:
-    """A line that says in whose code the next rows stand; none for the traced module itself in its one file."""
+    """A line that says in whose code the next rows stand."""
     if not step.module and not with_file:
         return Text(f"{INDENT}(the module itself)", style("dim"))
     line = Text(INDENT)
@@ -112,7 +118,8 @@ class _Columns:
         self.wide = style.width >= SOURCE_FROM_WIDTH
         self.line_width = max(4, *(len(str(step.line)) for step in steps))
         self.variable_width = min(12, max(3, *(cell_len(style.text(step.variable or "")) for step in steps)))
-        used = len(INDENT) + self.line_width + 2 + self.variable_width + 2 + 2 + 2 + MEMORY_WIDTH
+        self.memory_width = max(len("memory"), *(self._memory(step, "").cell_len for step in steps))
+        used = len(INDENT) + self.line_width + 2 + self.variable_width + 2 + 2 + 2 + self.memory_width
         stride_width = max((len(_stride(info)) for step in steps for info in step.outputs[:1]), default=2)
         self.stride_width = min(24, max(stride_width, len("stride"))) if self.wide else 0
         if self.wide:
@@ -152,7 +159,7 @@ class _Columns:
         widths = [self.line_width]
         if self.source_width:
             widths.append(self.source_width)
-        widths += [self.variable_width, self.op_width, self.shape_width, MEMORY_WIDTH]
+        widths += [self.variable_width, self.op_width, self.shape_width, self.memory_width]
         if self.wide:
             widths.append(self.stride_width)
         return widths
@@ -208,8 +215,13 @@ class _Columns:
         return lines
 
     def _memory(self, step: Step, look: str) -> Text:
+        """`view`, `view *` where this step made it non-contiguous, `view *14` where line 14 did."""
         looks = {"view": "", "new": self.style("dim"), "copy": "", "in-place": self.style("care")}
-        return Text(step.memory, look or looks[step.memory])
+        cell = Text(step.memory, look or looks[step.memory])
+        if step.outputs and not step.outputs[0].contiguous:
+            maker = self.maker(step)
+            cell.append(" *" if maker is None else f" *{maker.line}", look or self.style("care"))
+        return cell
 
     def _stride_cell(self, step: Step) -> Text:
         if not step.outputs:
@@ -221,17 +233,17 @@ class _Columns:
         )
 
     def _why_noncontiguous(self, step: Step) -> Lines:
-        """What a reader needs to know before the next `view`: this memory is out of order, and since when."""
-        if not step.outputs or step.outputs[0].contiguous:
+        """Where a step puts memory out of order, its stride says how: T ↔ H swaps the strides of T and H."""
+        if self.wide or not step.outputs or step.outputs[0].contiguous or self.maker(step) is not None:
             return []
-        stride = "" if self.wide else f", stride {_stride(step.outputs[0])}"
+        return self._below(f"not contiguous: stride {_stride(step.outputs[0])}", "care")
+
+    def maker(self, step: Step) -> Step | None:
+        """The earlier step that made this one's output non-contiguous, if it was not this one."""
         since = step.noncontiguous_since
-        maker = self.by_index.get(since) if since is not None else None
-        if maker is None or maker.index == step.index:
-            text = f"not contiguous{stride}"
-        else:
-            text = f"not contiguous since {maker.op} at line {maker.line}{stride}"
-        return self._below(text, "care")
+        if since is None or since == step.index:
+            return None
+        return self.by_index.get(since)
 
     def _error(self, step: Step) -> Lines:
         lines: Lines = []
@@ -239,12 +251,11 @@ class _Columns:
             given = Text(", ").join(_outputs(self.style, step.inputs))
             first = self._under("inputs ")
             for number, part in enumerate(_wrap_shape(given, self.style.width - cell_len(first))):
-                lines.append(
-                    Text(first if number == 0 else " " * len(first), self.style("dim")).append_text(part)
-                )
+                line = Text(first if number == 0 else " " * len(first), self.style("dim"))
+                lines.append(line.append_text(part))
         message = (step.error or "").strip().splitlines() or [""]
-        for part in message[:4]:
-            lines += paragraph(self.style, part, first=self._under(""), look="error")
+        for said in message[:4]:
+            lines += paragraph(self.style, said, first=self._under(""), look="error")
         return lines
 
     def _under(self, word: str) -> str:

@@ -30,6 +30,7 @@ class _Head:
     """One head of one attention, one batch entry: its weights, or what pooling left of them."""
 
     layer: int
+    module: str
     head: int
     weights: NDArray[Any] | None
     cells: NDArray[Any] | None
@@ -73,9 +74,8 @@ def draw_weights(
     for number, one, some in shown:
         if not some:
             continue
-        lines.append(blank())
-        lines.append(_layer_heading(style, number, one, len(attention)))
         if one.note:
+            lines.append(blank())
             lines += paragraph(style, one.note, first=INDENT, look="dim")
         datas = [_head(number, one, head, batch) for head in some]
         labels = _labels(style, tokens, datas[0].queries), _labels(style, tokens, datas[0].keys)
@@ -96,18 +96,6 @@ def draw_weights(
     return lines
 
 
-def _layer_heading(style: Style, number: int, one: Attention, total: int) -> Text:
-    line = Text(INDENT)
-    line.append(f"layer {number}", style("strong"))
-    facts = []
-    if one.module:
-        facts.append(style.text(one.module))
-    facts.append(f"{one.heads} head" if one.heads == 1 else f"{one.heads} heads")
-    text = style.glyph(" · ", ", ").join(facts)
-    line.append("  " + clip(text, style.width - line.cell_len - 2, style), style("dim"))
-    return line
-
-
 def _head(layer: int, one: Attention, head: int, batch: int) -> _Head:
     _, _, queries, keys = one.shape
     if one.mask is None:
@@ -115,13 +103,26 @@ def _head(layer: int, one: Attention, head: int, batch: int) -> _Head:
     else:
         blocked = ~one.mask[min(batch, one.mask.shape[0] - 1)]
     if one.weights is not None:
-        return _Head(layer, head, one.weights[batch, head], None, (1, 1), None, None, blocked, queries, keys)
+        return _Head(
+            layer,
+            one.module,
+            head,
+            one.weights[batch, head],
+            None,
+            (1, 1),
+            None,
+            None,
+            blocked,
+            queries,
+            keys,
+        )
     pooled = one.pooled
     if pooled is None:
         empty = np.full((queries, keys), np.nan, np.float32)
-        return _Head(layer, head, empty, None, (1, 1), None, None, blocked, queries, keys)
+        return _Head(layer, one.module, head, empty, None, (1, 1), None, None, blocked, queries, keys)
     return _Head(
         layer,
+        one.module,
         head,
         None,
         pooled.weights[batch, head],
@@ -171,7 +172,7 @@ def _table(style: Style, data: _Head, labels: tuple[list[str], list[str]], preci
     least = max(_cell_width(precision), 3, len(str(data.keys - 1)))
     wanted = max([least, *(min(9, cell_len(label)) for label in columns)])
     width = max(least, min(wanted, room // data.keys - 1))
-    lines = [_head_line(style, data)]
+    lines = [_head_line(style, data, len(INDENT) + label_width + 2 + (width + 1) * data.keys)]
     indent = " " * (len(INDENT) + label_width + 2)
     index = Text(indent)
     names = Text(indent)
@@ -191,16 +192,21 @@ def _table(style: Style, data: _Head, labels: tuple[list[str], list[str]], preci
         line.append("  ")
         for value, gone in zip(data.weights[query].tolist(), data.blocked[query].tolist(), strict=True):
             line.append_text(_number(style, value, gone, width, precision))
+        if not style.heat:
+            line.rstrip()
         lines.append(line)
     return lines
 
 
-def _head_line(style: Style, data: _Head, more: str = "") -> Text:
+def _head_line(style: Style, data: _Head, width: int = 0) -> Text:
+    """`layer 0 · head 1  blocks.0.attn`; the module only where `width` has room for it."""
     line = Text(INDENT)
-    line.append("head ", style("axis.H"))
-    line.append(str(data.head), style("axis.H"))
-    if more:
-        line.append("  " + more, style("dim"))
+    line.append(f"layer {data.layer}")
+    line.append(style.glyph(" · ", ", "), style("dim"))
+    line.append(f"head {data.head}", style("axis.H"))
+    module = style.text(data.module)
+    if module and line.cell_len + 2 + cell_len(module) <= width:
+        line.append("  " + module, style("dim"))
     return line
 
 
@@ -215,7 +221,7 @@ def _row_label(style: Style, query: int, label: str, width: int, queries: int) -
 
 
 def _number(style: Style, value: float, blocked: bool, width: int, precision: int) -> Text:
-    """One cell of `width` cells and a space: NaN stands out, and a blocked cell is no number unless it has weight."""
+    """One cell of `width` and a space. NaN stands out; a blocked cell is no number unless it has weight."""
     if value != value:
         return Text().append(f"{'nan':>{width}}", style("error")).append(" ")
     if blocked and value == 0:
@@ -296,7 +302,7 @@ def _picture(style: Style, data: _Head) -> Lines:
     down = max(4, min(96 if colored else 48, room))
     values, blocked, factor = _pooled(data, room, down)
     body = heat.half_blocks(values, blocked) if colored else heat.shaded(style, values, blocked)
-    lines = [_head_line(style, data)]
+    lines = [_head_line(style, data, style.width)]
     lines += _ruler(style, indent, values.shape[1], factor[1], each)
     per_line = 2 if colored else 1
     for number, part in enumerate(body):
