@@ -99,7 +99,7 @@ def _headline(style: Style, finding: Diagnostic) -> Lines:
     indent = first if style.width - first >= 24 else 2
     for number, part in enumerate(wrap(style_lines(style, finding.message), max(8, style.width - first))):
         if number == 0:
-            line = Text(head, style(finding.severity))
+            line = Text().append(head, style(finding.severity))
             line.append(": ", style("strong"))
         else:
             line = Text(" " * indent)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
+from attnscope.render.layout import INDENT
 from attnscope.render.terminal import Style
 
 # Dark and cool to bright and warm, luminance rising all the way: a cell carries its own background, so it
@@ -111,25 +112,30 @@ def shaded(style: Style, values: NDArray[Any], blocked: NDArray[np.bool_]) -> li
     ]
 
 
-def legend(style: Style) -> Text:
+def legend(style: Style) -> list[Text]:
     """The scale: a strip of colours, or each shade with its bound."""
-    line = Text()
     dim = style("dim")
     if style.heat and style.unicode:
+        line = Text(INDENT)
         line.append("0 ", dim)
         for place in range(24):
             line.append("█", color((place / 23) ** 2))
-        line.append(" 1", dim)
-        line.append("  blank: blocked", dim)
-        return line
-    for number, (char, bound) in enumerate(shade_bounds(style)):
-        if number:
-            line.append("  ")
-        if char == " ":
-            line.append("blank", dim)
-            line.append(" <" + f"{shade_bounds(style)[1][1]:.2f}".lstrip("0"), dim)
-        else:
-            line.append(char)
-            line.append(" " + style.glyph("≥", ">=") + f"{bound:.2f}".lstrip("0"), dim)
-    line.append(f"  {style.glyph('·', chr(39))} blocked", dim)
-    return line
+        line.append(" 1  blank: blocked", dim)
+        return [line]
+    bounds = [(char, f"{bound:.2f}".lstrip("0")) for char, bound in shade_bounds(style)]
+    entries = [
+        ("blank", f"<{bounds[1][1]}"),
+        *((char, style.glyph("≥", ">=") + bound) for char, bound in bounds[1:]),
+    ]
+    entries.append((style.glyph("·", "'"), "blocked"))
+    lines = [Text(INDENT)]
+    for char, meaning in entries:
+        line = lines[-1]
+        if line.cell_len > len(INDENT):
+            if line.cell_len + 2 + len(char) + 1 + len(meaning) > style.width:
+                line = Text(INDENT)
+                lines.append(line)
+            else:
+                line.append("  ")
+        line.append(char).append(f" {meaning}", dim)
+    return lines

@@ -15,7 +15,7 @@ def draw_layers(style: Style, layers: Sequence[LayerInfo]) -> Lines:
     """Each layer: what it is, its options, its parameters with shapes, its steps, where it is from."""
     lines: Lines = [heading(style, "layers", "built in; all of them run offline")]
     for layer in layers:
-        head = Text(style.text(layer.name), style("title"))
+        head = Text().append(style.text(layer.name), style("title"))
         lines += [blank()]
         titles = wrap(style.text(layer.title), style.width - head.cell_len - 2)
         for number, title in enumerate(titles):
@@ -41,6 +41,6 @@ def _entry(style: Style, name: str, texts: Sequence[str]) -> Lines:
             if cell_len(text) > style.width - len(first)
             else [style.text(text)]
         ):
-            line = Text(first if not lines else " " * len(first), style("dim"))
+            line = Text().append(first if not lines else " " * len(first), style("dim"))
             lines.append(line.append_text(with_axes(style, part)))
     return lines

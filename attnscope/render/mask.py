@@ -229,6 +229,7 @@ def _pooled(style: Style, allowed: NDArray[np.bool_], room: int, label: int) -> 
             # Only a block with no allowed cell at all, and only a block with nothing else, get the ends.
             place = 0 if value == 0 else 4 if value >= 1 - 1e-6 else 1 + min(2, int(value * 3))
             line.append(ramp[place] * each if place else ramp[0] + " ", look if place else style("dim"))
+        line.rstrip()
         lines.append(line)
     scale = f"{ramp[0]} none  {ramp[1]} <1/3  {ramp[2]} <2/3  {ramp[3]} more  {ramp[4]} all allowed"
     return [

@@ -5,6 +5,7 @@ Block characters become rectangles in the SVG: fonts leave seams between them, r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape as html_escape
 
@@ -82,7 +83,7 @@ def to_svg(lines: Sequence[Text], title: str = "attnscope") -> str:
             elif text.strip() and all(char in _OPACITY or char in "█ " for char in text):
                 shapes += _shade_rects(text, x, top, color or _FOREGROUND)
             elif text.strip():
-                words.append(_word(text, x, top, color, bool(style.bold)))
+                words += _words(text, x, top, color, bool(style.bold))
             cell += size
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}"'
@@ -117,21 +118,25 @@ def _shade_rects(text: str, x: float, top: float, fill: str) -> Iterable[str]:
             yield _rect(x + place * CELL, top, CELL, LINE, fill, _OPACITY.get(char, 1.0))
 
 
-def _word(text: str, x: float, top: float, color: str | None, bold: bool) -> str:
-    """One run of text, its width fixed so that every browser's font keeps the columns."""
-    lead = len(text) - len(text.lstrip(" "))
-    text = text.strip(" ")
+def _words(text: str, x: float, top: float, color: str | None, bold: bool) -> Iterable[str]:
+    """Runs of text, each put at its own column and given its width: no browser's font shifts a column."""
     looks = f' fill="{color}"' if color else ""
     looks += ' font-weight="bold"' if bold else ""
-    wide = cell_len(text) * CELL
-    return (
-        f'<text x="{x + lead * CELL:g}" y="{top + LINE * 0.74:g}" textLength="{wide:g}"'
-        f' lengthAdjust="spacingAndGlyphs"{looks}>{_xml(text)}</text>\n'
-    )
+    cell = 0
+    for part in re.split(r"( {2,})", text):
+        if part.strip(" "):
+            lead = len(part) - len(part.lstrip(" "))
+            word = part.strip(" ")
+            yield (
+                f'<text x="{x + (cell + lead) * CELL:g}" y="{top + LINE * 0.74:g}"'
+                f' textLength="{cell_len(word) * CELL:g}" lengthAdjust="spacingAndGlyphs"{looks}>'
+                f"{_xml(word)}</text>\n"
+            )
+        cell += cell_len(part)
 
 
 def _xml(text: str) -> str:
-    return html_escape(text, quote=False).replace("  ", " \u00a0")
+    return html_escape(text, quote=False)
 
 
 def to_html_block(lines: Sequence[Text]) -> str:

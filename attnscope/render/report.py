@@ -27,7 +27,7 @@ def draw_report(style: Style, report: Report) -> Lines:
     if report.findings:
         lines.append(summary_line(style, report.findings))
     else:
-        line = Text("no fault found", style("help"))
+        line = Text().append("no fault found", style("help"))
         target = style.text(short_path(report.target))
         if target and line.cell_len + 4 + cell_len(target) <= style.width:
             line.append(f" in {target}")

@@ -56,6 +56,11 @@ def draw_shapes(style: Style, steps: Sequence[Step], output: Output | None = Non
             place, last_line = here, None
         lines += columns.step(item, repeated=last_line == (item.file, item.line))
         last_line = (item.file, item.line)
+    if output is not None:
+        line = Text(INDENT)
+        line.append("output  ", style("dim")).append_text(shape_text(style, output.info))
+        line.append(f"  {style.text(output.info.dtype)}", style("dim"))
+        lines += [blank(), line]
     starred = [step for step in shown if step.outputs and not step.outputs[0].contiguous]
     if starred:
         text = "not contiguous: in memory the elements do not lie in order without gaps"
@@ -63,11 +68,6 @@ def draw_shapes(style: Style, steps: Sequence[Step], output: Output | None = Non
         if since is not None:
             text += f" (*{since.line}: since line {since.line})"
         lines += [blank(), *paragraph(style, text, first=f"{INDENT}* ", look="dim")]
-    if output is not None:
-        line = Text(INDENT)
-        line.append("output  ", style("dim")).append_text(shape_text(style, output.info))
-        line.append(f"  {style.text(output.info.dtype)}", style("dim"))
-        lines += [*([] if starred else [blank()]), line]
     return _single_blanks(lines)
 
 
@@ -182,7 +182,7 @@ class _Columns:
             cells.append([self._stride_cell(step)])
         lines = [Text(INDENT).append_text(line) for line in rows(cells, self._widths(), right=(0,))]
         if step.error is not None:
-            mark = Text(style.glyph("✗ ", "! "), style("error"))
+            mark = Text().append(style.glyph("✗ ", "! "), style("error"))
             lines[0] = mark.append_text(lines[0][len(INDENT) :])
             lines += self._error(step)
         else:
@@ -199,7 +199,7 @@ class _Columns:
         cell = [Text(part, look) if look else with_axes(style, part) for part in parts]
         word = style.text(step.op)
         if not look and cell[0].plain.startswith(word):
-            cell[0] = Text(word, style("strong")).append_text(cell[0][len(word) :])
+            cell[0] = Text().append(word, style("strong")).append_text(cell[0][len(word) :])
         return cell
 
     def _shape(self, step: Step) -> Text:
@@ -251,7 +251,7 @@ class _Columns:
             given = Text(", ").join(_outputs(self.style, step.inputs))
             first = self._under("inputs ")
             for number, part in enumerate(_wrap_shape(given, self.style.width - cell_len(first))):
-                line = Text(first if number == 0 else " " * len(first), self.style("dim"))
+                line = Text().append(first if number == 0 else " " * len(first), self.style("dim"))
                 lines.append(line.append_text(part))
         message = (step.error or "").strip().splitlines() or [""]
         for said in message[:4]:

@@ -92,7 +92,7 @@ def draw_weights(
         lines += _nan_lines(style, datas)
     if drew_picture:
         lines.append(blank())
-        lines.append(Text(INDENT).append_text(heat.legend(style)))
+        lines += heat.legend(style)
     return lines
 
 
@@ -198,7 +198,7 @@ def _table(style: Style, data: _Head, labels: tuple[list[str], list[str]], preci
     return lines
 
 
-def _head_line(style: Style, data: _Head, width: int = 0) -> Text:
+def _head_line(style: Style, data: _Head, width: int) -> Text:
     """`layer 0 · head 1  blocks.0.attn`; the module only where `width` has room for it."""
     line = Text(INDENT)
     line.append(f"layer {data.layer}")
@@ -354,10 +354,20 @@ def _thumbnails(style: Style, datas: Sequence[_Head]) -> Lines:
             ]
         edge = style.glyph("│", "|")
         panels.append(
-            [_head_line(style, data)]
+            [Text(INDENT).append(f"head {data.head}", style("axis.H"))]
             + [Text(INDENT).append_text(line).append(edge, style("dim")) for line in body]
         )
-    return [*_panels(style, panels), *paragraph(style, _factor(factor), first=INDENT, look="dim")]
+    title = Text(INDENT).append(f"layer {datas[0].layer}")
+    if datas[0].module:
+        title.append(
+            "  " + clip(style.text(datas[0].module), style.width - title.cell_len - 2, style), style("dim")
+        )
+    return [
+        blank(),
+        title,
+        *_panels(style, panels)[1:],
+        *paragraph(style, _factor(factor), first=INDENT, look="dim"),
+    ]
 
 
 def _top(style: Style, data: _Head, labels: tuple[list[str], list[str]], precision: int) -> Lines:
@@ -395,7 +405,7 @@ def _top(style: Style, data: _Head, labels: tuple[list[str], list[str]], precisi
             if not first:
                 part.append("  ")
             part.append(str(key), style("axis.S"))
-            part.append(f" {name} " if name else " ")
+            part.append(f" {name} " if name else ": ")
             part.append(f"{value:.{precision}f}", style("strong"))
             if line.cell_len + part.cell_len > style.width:
                 break
