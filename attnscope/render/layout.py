@@ -34,6 +34,15 @@ def heading(style: Style, title: str, facts: str = "") -> Text:
     return line
 
 
+def headed(style: Style, title: str, facts: str) -> Lines:
+    """As `heading`, the facts wrapped in place of cut."""
+    first, *rest = wrap(style.text(facts), style.width - cell_len(title) - 2)
+    return [
+        heading(style, title, first),
+        *(Text(" " * (cell_len(title) + 2)).append(part, style("dim")) for part in rest),
+    ]
+
+
 def clip(text: str, width: int, style: Style) -> str:
     """`text` cut to `width` cells, its end replaced by a mark that says so."""
     if cell_len(text) <= width:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from attnscope.pooling import pool_blocks, pool_size
-from attnscope.render.layout import INDENT, blank, heading, paragraph, short_path, wrap
+from attnscope.render.layout import INDENT, blank, headed, heading, paragraph, short_path, wrap
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Attention, Mask, MaskOrigin
 
@@ -24,7 +24,7 @@ def draw_mask(style: Style, mask: Mask) -> Lines:
         _kind(mask),
         f"{_times(style, queries, 'query', 'queries')} × {_times(style, keys, 'key', 'keys')}",
     ]
-    lines = [heading(style, "mask", f"{', '.join(said)}, {counts(mask.allowed)}"), blank()]
+    lines = [*headed(style, "mask", f"{', '.join(said)}, {counts(mask.allowed)}"), blank()]
     lines += grid(style, mask.allowed)
     if mask.torch_lines:
         lines += [blank(), heading(style, "torch"), blank()]
@@ -34,40 +34,44 @@ def draw_mask(style: Style, mask: Mask) -> Lines:
     return lines
 
 
-def draw_attention_masks(style: Style, attention: Sequence[Attention]) -> Lines:
-    """The masks that the attentions of a trace applied; equal ones are drawn once, with all their places."""
-    if not attention:
+def draw_attention_masks(
+    style: Style, attention: Sequence[Attention], layers: Sequence[int] | None = None
+) -> Lines:
+    """The masks that the attentions of a trace applied; equal ones are drawn once, with all their places.
+
+    `layers` picks attentions by their number.
+    """
+    picked = [(number, one) for number, one in enumerate(attention) if layers is None or number in layers]
+    if not picked:
         return []
-    groups: list[tuple[Attention, list[str]]] = []
-    for number, one in enumerate(attention):
-        name = one.module or f"attention {number}"
-        for other, names in groups:
+    groups: list[tuple[Attention, list[int]]] = []
+    for number, one in picked:
+        for other, numbers in groups:
             if _same(one, other):
-                names.append(name)
+                numbers.append(number)
                 break
         else:
-            groups.append((one, [name]))
-    alone = len(groups) == 1
-    lines: Lines = []
-    for one, names in groups:
-        said = _summary(style, one)
-        if alone:
-            lines += [heading(style, "mask", said)]
-        else:
-            if not lines:
-                lines += [heading(style, "mask", f"{len(groups)} different ones")]
-            lines += [blank(), *paragraph(style, _names(names), first=INDENT, look="strong")]
+            groups.append((one, [number]))
+    if len(groups) > 1:
+        lines = [heading(style, "mask", f"{len(groups)} different ones")]
+    else:
+        lines = []
+    for one, numbers in groups:
+        said = _summary(one)
+        if len(groups) > 1:
+            lines += [blank(), *paragraph(style, _layers(style, numbers, one), first=INDENT, look="strong")]
             lines += paragraph(style, said, first=INDENT, look="dim")
-        if len(names) > 1 and alone:
-            lines += paragraph(style, f"the same in {_names(names)}", first=INDENT, look="dim")
+        else:
+            if len(numbers) > 1:
+                said += f", the same in {_layers(style, numbers, one)}"
+            lines += headed(style, "mask", said)
         if one.mask is not None and not (one.mask.all() and one.mask_origin.kind == "none"):
             lines += [blank(), *grid(style, one.mask[0])]
             if one.mask.shape[0] > 1:
                 equal = bool((one.mask == one.mask[:1]).all())
                 text = "the same in all" if equal else "batch entry 0; others differ, of"
-                lines += paragraph(
-                    style, f"{text} {one.mask.shape[0]} batch entries", first=INDENT, look="dim"
-                )
+                text += f" {one.mask.shape[0]} batch entries"
+                lines += paragraph(style, text, first=INDENT, look="dim")
     return lines
 
 
@@ -75,7 +79,7 @@ def counts(allowed: NDArray[np.bool_]) -> str:
     return f"{int(np.count_nonzero(allowed)):,} of {allowed.size:,} allowed"
 
 
-def _summary(style: Style, one: Attention) -> str:
+def _summary(one: Attention) -> str:
     if one.mask is None:
         return f"not kept; {origin(one.mask_origin)}"
     if one.mask_origin.kind == "none" and one.mask.all():
@@ -118,10 +122,18 @@ def _same(one: Attention, other: Attention) -> bool:
     return one.mask.shape == other.mask.shape and bool(np.array_equal(one.mask, other.mask))
 
 
-def _names(names: Sequence[str]) -> str:
-    if len(names) <= 3:
-        return ", ".join(names)
-    return f"{names[0]} … {names[-1]} ({len(names)})"
+def _layers(style: Style, numbers: Sequence[int], one: Attention) -> str:
+    """`layer 3  blocks.3.attn`, `layers 0, 2, 4–11`"""
+    if len(numbers) == 1:
+        return f"layer {numbers[0]}  {one.module}" if one.module else f"layer {numbers[0]}"
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    dash = style.glyph("–", "-")
+    return "layers " + ", ".join(f"{run[0]}{dash}{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def grid(style: Style, allowed: NDArray[np.bool_]) -> Lines:
