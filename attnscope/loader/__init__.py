@@ -1,0 +1,8 @@
+"""User files become modules and inputs: `load_target`, `construct`, `make_inputs`."""
+
+from __future__ import annotations
+
+from attnscope.loader.arguments import Built, construct
+from attnscope.loader.target import Target, load_target
+
+__all__ = ["Built", "Target", "construct", "load_target"]

@@ -1,0 +1,531 @@
+"""A target becomes a module: constructor arguments from `--arg`, from defaults, and from usual names."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from attnscope.errors import UsageError
+from attnscope.loader import configs
+from attnscope.loader.expressions import evaluate, nearest, parse_binding, printable, read_file
+from attnscope.loader.importing import run_user_code
+from attnscope.loader.names import is_config_name, is_size, plain_value, role_of
+from attnscope.loader.sizes import BATCH, LENGTH, VARIANTS, Sizes, as_size, solve
+from attnscope.loader.stubs import MissingImport
+from attnscope.loader.target import Target
+from attnscope.loader.usage import Usage, constructor_signatures, read_usage
+
+_HUGE = 5_000_000
+_EMPTY = inspect.Parameter.empty
+_SHOWN_ROLES = {"C", "H", "G", "D", "T", "vocab", "layers", "ffn"}
+
+
+@dataclass
+class Built:
+    """A constructed module, or the exception that constructing it raised.
+
+    `module` is what is looked at: `root`, or the submodule of it that `only` names. `error` is the user's
+    exception, untouched, and `phase` where it came out: `constructor`, `state_dict` or `cast`.
+    `guesses` is one line for the user, empty when nothing was guessed. `config` are the constructor's
+    arguments in a form that can be printed.
+    """
+
+    target: Target
+    module: nn.Module | None
+    root: nn.Module | None
+    sizes: Sizes
+    arguments: Mapping[str, Any]
+    guesses: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    only: str | None = None
+    error: BaseException | None = None
+    phase: str = ""
+    seed: int = 123
+    dtype: torch.dtype | None = None
+    device: str = "cpu"
+    usage: Usage = field(default_factory=Usage)
+    given: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Plan:
+    """What each parameter will be: a value (given or default), a config plan, or a role to guess by."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    roles: dict[str, str | None] = field(default_factory=dict)
+    configs: dict[str, configs.ConfigPlan] = field(default_factory=dict)
+    fixed: dict[str, int] = field(default_factory=dict)
+    wanted: set[str] = field(default_factory=set)
+    extra: dict[str, Any] = field(default_factory=dict)
+    variadic: tuple[Any, ...] = ()
+    globals: dict[str, str | None] = field(default_factory=dict)
+    modules: dict[str, Any] = field(default_factory=dict)
+
+
+def construct(
+    target: Target,
+    args: Sequence[str] = (),
+    *,
+    only: str | None = None,
+    dtype: torch.dtype | None = None,
+    device: str = "cpu",
+    seed: int = 123,
+    state_dict: str | Path | None = None,
+    batch: int = BATCH,
+    length: int = LENGTH,
+    vocab: int | None = None,
+) -> Built:
+    """Construct the target.
+
+    Args:
+        target: from `load_target`.
+        args: `--arg` texts, `NAME=EXPR` or `CONFIG.FIELD=EXPR`.
+        only: path of the submodule to look at.
+        dtype: to which the module is cast, if given.
+        device: to which the module is moved.
+        seed: of the weights.
+        state_dict: a file to load (weights only).
+        batch: B, for sizes that must differ from it.
+        length: T, for a context that must hold it.
+        vocab: a vocabulary that is guessed has at least so many entries.
+
+    Raises:
+        UsageError: an argument, a path or a file is wrong. What the user's constructor raises is in `error`.
+    """
+    environment = target.environment
+    given, fields = _parse(args, target)
+    if isinstance(target.factory, nn.Module):
+        if given or fields:
+            raise UsageError(
+                f"`{printable(target.name)}` is a module already", "`--arg` is for classes and functions"
+            )
+        module = copy.deepcopy(target.factory)
+        built = Built(target, module, module, solve({}, batch=batch, length=length), {}, seed=seed)
+        return _finish(built, only, dtype, device, state_dict)
+    usage = read_usage(target.tree, constructor_signatures(target.tree))
+    plan = run_user_code(environment, lambda: _plan(target, given, fields, usage))
+    first: BaseException | None = None
+    guessing = bool(plan.roles.keys() | plan.configs.keys() | plan.globals.keys())
+    tries = len(VARIANTS) if guessing else 1
+    failed: Built | None = None
+    for variant in range(tries):
+        sizes = solve(plan.fixed, plan.wanted, batch=batch, length=length, vocab=vocab, variant=variant)
+        if variant and failed is not None and sizes == failed.sizes:
+            continue
+        arguments, guessed = run_user_code(environment, lambda s=sizes: _arguments(target, plan, fields, s))
+        built = Built(
+            target,
+            None,
+            None,
+            sizes,
+            arguments,
+            seed=seed,
+            dtype=dtype,
+            device=device,
+            usage=usage,
+            given=frozenset(given),
+        )
+        try:
+            built.module = run_user_code(environment, lambda a=arguments: _call(target, plan, a, seed))
+            built.guesses = _say(guessed, plan)
+            built.config = _config_of(arguments)
+            return _finish(built, only, dtype, device, state_dict)
+        except (KeyboardInterrupt, UsageError):
+            raise
+        except MissingImport as error:
+            raise UsageError(
+                f"`{printable(target.name)}` cannot be constructed: {printable(error)}", "install it"
+            ) from error
+        except BaseException as error:
+            built.error, built.phase = error, "constructor"
+            built.guesses = _say(guessed, plan)
+            built.config = _config_of(arguments)
+            if first is None:
+                first, failed = error, built
+    assert failed is not None
+    return failed
+
+
+def _parse(args: Sequence[str], target: Target) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Whole arguments by name, and single fields by argument: `cfg.n_head=4`."""
+    given: dict[str, Any] = {}
+    fields: dict[str, dict[str, Any]] = {}
+    names = {**vars(target.module), "torch": torch, "nn": nn, "F": F}
+    for text in args:
+        binding = parse_binding(text)
+        if binding.name is None:
+            raise UsageError(f"--arg `{printable(text)}` has no name", "write --arg NAME=EXPRESSION")
+        value = run_user_code(
+            target.environment,
+            lambda b=binding: evaluate(b.expression, names, f"--arg {printable(b.dotted)}"),
+        )
+        if binding.path:
+            fields.setdefault(binding.name, {})[".".join(binding.path)] = value
+        else:
+            given[binding.name] = value
+    return given, fields
+
+
+def _signature(factory: Any) -> list[inspect.Parameter]:
+    """Parameters of the constructor or function, without `self`; an inherited `*args` is looked through."""
+    candidates: list[Any] = [factory]
+    if isinstance(factory, type):
+        candidates = [c.__dict__["__init__"] for c in factory.__mro__ if "__init__" in c.__dict__]
+    found: list[inspect.Parameter] = []
+    for candidate in candidates:
+        try:
+            found = list(inspect.signature(candidate).parameters.values())
+        except (TypeError, ValueError):
+            continue
+        if isinstance(factory, type):
+            found = found[1:]
+        if candidate is nn.Module.__init__:
+            return []
+        if any(p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found) or not found:
+            return found
+    return found
+
+
+def _plan(
+    target: Target, given: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]], usage: Usage
+) -> _Plan:
+    plan = _Plan()
+    parameters = _signature(target.factory)
+    named = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    _sort_given(target, plan, given, fields, named, takes_any)
+    local = _constructor_usage(target) or usage
+    huge = _is_huge(named)
+    for name, p in named.items():
+        if name in plan.values:
+            _fix(plan, name, plan.values[name], local)
+            continue
+        bases = configs.read_names(name, usage)
+        reads = bool(local.attributes.get(name) or local.keys.get(name)) and _is_object(name, p, local)
+        as_config = (is_config_name(name) or reads or name in fields) and not _is_plain(p)
+        if (
+            as_config
+            and (p.default is _EMPTY or p.default is None or name in fields)
+            and (bases[1] or bases[2] or p.default is _EMPTY)
+        ):
+            plan.configs[name] = configs.plan_config(
+                name, p.annotation, target.factory, target.module, usage, p.default
+            )
+            plan.wanted |= configs.wanted_roles(plan.configs[name])
+            for field_name, value in fields.get(name, {}).items():
+                role = plan.configs[name].roles.get(field_name, role_of(field_name))
+                if is_size(role) and as_size(value):
+                    plan.fixed.setdefault(str(role), value)
+            continue
+        role = _role(name, p, local)
+        if p.default is not _EMPTY and not (huge and is_size(role) and as_size(p.default)):
+            plan.values[name] = p.default
+            _fix(plan, name, p.default, local)
+            continue
+        made = _inner_module(name, p, target)
+        if made is not None:
+            plan.modules[name] = made
+        plan.roles[name] = role
+        if is_size(role):
+            plan.wanted.add(str(role))
+    for name in target.unset:
+        if name not in given:
+            plan.globals[name] = role_of(name) or usage.roles.get(name)
+            if plan.globals[name] is None:
+                del plan.globals[name]
+    for name in fields:
+        if name not in plan.configs and name not in named:
+            raise UsageError(
+                f"`{printable(target.name)}` has no argument `{printable(name)}`", nearest(name, named)
+            )
+    return plan
+
+
+def _sort_given(
+    target: Target,
+    plan: _Plan,
+    given: Mapping[str, Any],
+    fields: Mapping[str, Mapping[str, Any]],
+    named: Mapping[str, inspect.Parameter],
+    takes_any: bool,
+) -> None:
+    """`--arg` by name: a parameter, a global of the file, or a keyword that `**kwargs` takes."""
+    reads = {n.id for n in ast.walk(target.tree) if isinstance(n, ast.Name)}
+    for name, value in given.items():
+        if name in named:
+            plan.values[name] = value
+        elif name in target.unset or (
+            name in vars(target.module) and not callable(vars(target.module)[name])
+        ):
+            vars(target.module)[name] = value
+            role = role_of(name)
+            if is_size(role) and as_size(value):
+                plan.fixed.setdefault(str(role), value)
+        elif takes_any:
+            plan.extra[name] = value
+        elif target.partial and name in reads:
+            vars(target.module)[name] = value
+        else:
+            known = list(named) + list(target.unset)
+            hint = nearest(name, known) if known else "its constructor takes none"
+            raise UsageError(f"`{printable(target.name)}` has no argument `{printable(name)}`", hint)
+
+
+def _is_object(name: str, p: inspect.Parameter, usage: Usage) -> bool:
+    """More is read of it than a tensor's or a text's own attributes."""
+    read = usage.attributes.get(name, set()) | usage.keys.get(name, set())
+    return bool(
+        read - {"shape", "size", "device", "dtype", "lower", "split", "weight", "bias", "parameters", "to"}
+    )
+
+
+def _is_plain(p: inspect.Parameter) -> bool:
+    return p.annotation in (int, float, bool, str, "int", "float", "bool", "str")
+
+
+def _constructor_usage(target: Target) -> Usage | None:
+    """What the constructor's own code shows, so that another class's `d` tells nothing of this one's."""
+    bare = target.name.rpartition(".")[2]
+    signatures = constructor_signatures(target.tree)
+    for node in ast.walk(target.tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == bare:
+            if isinstance(node, ast.FunctionDef):
+                return read_usage(node, signatures)
+            bodies: list[ast.stmt] = [
+                n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"
+            ]
+            if bodies:
+                return read_usage(ast.Module(body=bodies, type_ignores=[]), signatures)
+    return None
+
+
+def _role(name: str, p: inspect.Parameter, usage: Usage) -> str | None:
+    named, used = role_of(name), usage.roles.get(name)
+    if is_size(used) and (not is_size(named) or used == "T"):
+        return used
+    if name in usage.pairs and named in ("T", "image", "patch"):
+        return "pair"
+    if named is not None:
+        return named
+    if used is not None:
+        return used
+    return {int: "one", "int": "one", float: "onef", "float": "onef", bool: "false", "bool": "false"}.get(
+        p.annotation
+    )
+
+
+def _fix(plan: _Plan, name: str, value: Any, usage: Usage) -> None:
+    role = role_of(name)
+    if not is_size(role) and is_size(usage.roles.get(name)):
+        role = usage.roles[name]
+    size = as_size(value)
+    if is_size(role) and size:
+        if role == "C" and usage.roles.get(name) != "C" and "C" in plan.fixed:
+            return
+        plan.fixed.setdefault(str(role), size)
+
+
+def _is_huge(named: Mapping[str, inspect.Parameter]) -> bool:
+    """The defaults would make a module whose construction alone takes seconds."""
+    sizes = {role_of(n): p.default for n, p in named.items() if as_size(p.default)}
+    width, layers = sizes.get("C") or 64, sizes.get("layers") or 1
+    return width * width * 12 * layers + width * (sizes.get("vocab") or 0) > _HUGE
+
+
+_MODULE_PARAMETER = re.compile(
+    r"attn|attention|feed_?forward|^ffn?$|mlp|^fn$|^net$|module|sublayer|encoder|decoder|embed$|generator"
+)
+
+
+def _inner_module(name: str, p: inspect.Parameter, target: Target) -> Any:
+    """A class of the same file for a parameter that takes a module (`self_attn`, `feed_forward`)."""
+    if _is_plain(p) or p.default is not _EMPTY or not _MODULE_PARAMETER.search(name.lower()):
+        return None
+    key = "attention" if re.search("attn|attention", name.lower()) else name.lower().replace("_", "")
+    classes = [
+        (n, v)
+        for n, v in vars(target.module).items()
+        if isinstance(v, type)
+        and issubclass(v, nn.Module)
+        and v is not target.factory
+        and v.__module__ == target.module.__name__
+    ]
+    for n, v in classes:
+        if key in n.lower() or (key in ("ffn", "ff", "mlp") and re.search("feedforward|mlp|ffn", n.lower())):
+            return v
+    return (
+        nn.Identity
+        if p.annotation in (nn.Module, "nn.Module") or name.lower() in ("fn", "module", "sublayer")
+        else None
+    )
+
+
+def _arguments(
+    target: Target, plan: _Plan, fields: Mapping[str, Mapping[str, Any]], sizes: Sizes
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arguments by name for one choice of sizes, and what of them was guessed (by shown name)."""
+    arguments = dict(plan.values)
+    guessed: dict[str, Any] = {}
+    for name, role in plan.globals.items():
+        value = sizes.value(role) if is_size(role) else plain_value(role)
+        vars(target.module)[name] = guessed[name] = value
+    for name, config_plan in plan.configs.items():
+        nested = {k: v for k, v in fields.get(name, {}).items() if "." not in k}
+        try:
+            arguments[name], chosen = configs.make_config(config_plan, sizes, nested)
+        except (KeyboardInterrupt, UsageError):
+            raise
+        except BaseException:
+            as_guess = configs.ConfigPlan(**{**vars(config_plan), "kind": "guess"})
+            arguments[name], chosen = configs.make_config(as_guess, sizes, nested)
+        for path, value in fields.get(name, {}).items():
+            if "." in path:
+                *parts, last = path.split(".")
+                holder = arguments[name]
+                for part in parts:
+                    holder = getattr(holder, part)
+                setattr(holder, last, value)
+        guessed[name] = chosen
+    for name, role in plan.roles.items():
+        value: Any
+        if name in plan.modules:
+            value = _make_inner(plan.modules[name], sizes, target)
+        elif is_size(role):
+            value = sizes.value(role)
+        elif role == "pair":
+            value = (4, 4)
+        else:
+            value = plain_value(role)
+        arguments[name] = guessed[name] = value
+    return arguments, guessed
+
+
+def _make_inner(cls: type[nn.Module], sizes: Sizes, target: Target) -> nn.Module:
+    if cls is nn.Identity:
+        return nn.Identity()
+    values = {}
+    for p in _signature(cls):
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or p.default is not _EMPTY:
+            continue
+        role = role_of(p.name)
+        values[p.name] = sizes.value(role) if is_size(role) else plain_value(role)
+    try:
+        return cls(**values)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return nn.Identity()
+
+
+def _call(target: Target, plan: _Plan, arguments: Mapping[str, Any], seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    positional: list[Any] = []
+    keywords = {**arguments, **plan.extra}
+    for p in _signature(target.factory):
+        if p.kind is p.POSITIONAL_ONLY:
+            positional.append(keywords.pop(p.name))
+    module = target.factory(*positional, **keywords)
+    if not isinstance(module, nn.Module):
+        raise UsageError(
+            f"`{printable(target.name)}` returns a {type(module).__name__}, not an nn.Module",
+            "name a class, or a function that returns a module",
+        )
+    return module
+
+
+def _finish(
+    built: Built, only: str | None, dtype: torch.dtype | None, device: str, state_dict: str | Path | None
+) -> Built:
+    """State dict, dtype and device, then the submodule that is looked at."""
+    module = built.root = built.module
+    assert module is not None
+    if state_dict is not None:
+        state = _read_state(Path(state_dict))
+        try:
+            run_user_code(built.target.environment, lambda: module.load_state_dict(state))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            built.error, built.phase = error, "state_dict"
+    if dtype is not None or device != "cpu":
+        try:
+            run_user_code(built.target.environment, lambda: module.to(device=device, dtype=dtype))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if built.error is None:
+                built.error, built.phase = error, "cast"
+    if only is not None:
+        names = dict(module.named_modules())
+        if only not in names:
+            paths = [n for n in names if n]
+            raise UsageError(
+                f"`{printable(built.target.name)}` has no submodule `{printable(only)}`", nearest(only, paths)
+            )
+        built.only, built.module = only, names[only]
+    return built
+
+
+def _read_state(path: Path) -> Mapping[str, Any]:
+    if path.suffix.lower() in (".npy", ".json"):
+        raise UsageError(f"--state-dict `{printable(path)}` is no file that torch.save wrote")
+    loaded = read_file(path, "--state-dict")
+    for key in ("state_dict", "model_state_dict", "model", "module"):
+        inner = loaded.get(key) if isinstance(loaded, Mapping) else None
+        if isinstance(inner, Mapping) and all(isinstance(v, torch.Tensor) for v in inner.values()):
+            return inner
+    if not isinstance(loaded, Mapping):
+        raise UsageError(
+            f"--state-dict `{printable(path)}` holds a {type(loaded).__name__}, not a state dict"
+        )
+    return loaded
+
+
+def _say(guessed: Mapping[str, Any], plan: _Plan) -> str:
+    """`d=24 H=3 T=16 (constructor)`: the sizes that were guessed, under the user's own names."""
+    shown: list[str] = []
+    for name, value in guessed.items():
+        if isinstance(value, Mapping) and name in plan.configs:
+            roles = plan.configs[name].roles
+            shown += [
+                f"{name}.{k}={_short(v)}"
+                for k, v in value.items()
+                if roles.get(k, role_of(k)) in _SHOWN_ROLES
+            ]
+        else:
+            shown.append(f"{name}={_short(value)}")
+    return printable(" ".join(shown), 400) + " (constructor)" if shown else ""
+
+
+def _short(value: Any) -> str:
+    return type(value).__name__ if isinstance(value, nn.Module) else printable(repr(value), 40)
+
+
+def _config_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments in a form that JSON can hold: plain values as they are, config objects as their fields."""
+    plain = (int, float, str, bool, type(None))
+    out: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, plain):
+            out[name] = value
+        elif isinstance(value, configs.GuessedConfig):
+            out[name] = {k: v for k, v in value.items() if isinstance(v, plain)}
+        elif isinstance(value, Mapping):
+            out[name] = {str(k): v for k, v in value.items() if isinstance(v, plain)}
+        elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, (nn.Module, type)):
+            out[name] = {
+                k: v for k, v in vars(value).items() if isinstance(v, plain) and not k.startswith("_")
+            }
+        else:
+            out[name] = printable(type(value).__name__)
+    return out

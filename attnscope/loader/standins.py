@@ -1,0 +1,205 @@
+"""Known names of packages that are not installed, with what they mean: parallel linear layers, DropPath …
+
+Each does on one device and without training tricks exactly what the original does, so that a class that
+uses it computes what it would compute there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from attnscope.loader import einops_standin
+
+
+class ParallelLinear(nn.Linear):
+    """fairscale's and Megatron's column- or row-parallel linear layer on one device."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, **kwargs: Any) -> None:
+        super().__init__(in_features, out_features, bias=bias)
+
+
+class ParallelEmbedding(nn.Embedding):
+    """A vocabulary- or width-parallel embedding on one device."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, **kwargs: Any) -> None:
+        super().__init__(num_embeddings, embedding_dim, padding_idx=kwargs.get("padding_idx"))
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: the whole branch of a sample is dropped in training."""
+
+    def __init__(self, drop_prob: float = 0.0, scale_by_keep: bool = True) -> None:
+        super().__init__()
+        self.drop_prob = drop_prob
+        self.scale_by_keep = scale_by_keep
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Any shape in, the same shape out."""
+        if not self.drop_prob or not self.training:
+            return x
+        keep = 1 - self.drop_prob
+        kept = x.new_empty((x.shape[0],) + (1,) * (x.dim() - 1)).bernoulli_(keep)
+        return x * (kept.div_(keep) if self.scale_by_keep and keep > 0 else kept)
+
+
+class TransposedLinear(nn.Module):
+    """GPT-2's `Conv1D`: a linear layer whose weight is [in, out]."""
+
+    def __init__(self, nf: int, nx: int) -> None:
+        super().__init__()
+        self.nf = nf
+        self.nx = nx
+        self.weight = nn.Parameter(torch.empty(nx, nf).normal_(std=0.02))
+        self.bias = nn.Parameter(torch.zeros(nf))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., in] -> [..., out]"""
+        return (x.reshape(-1, x.shape[-1]) @ self.weight + self.bias).view(*x.shape[:-1], self.nf)
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight over the last axis."""
+
+    def __init__(self, hidden_size: int, eps: float = 1e-6, **kwargs: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Any shape in, the same shape out."""
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+class NewGELU(nn.Module):
+    """The tanh form of GELU."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Any shape in, the same shape out."""
+        return F.gelu(x, approximate="tanh")
+
+
+class QuickGELU(nn.Module):
+    """x * sigmoid(1.702 x)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Any shape in, the same shape out."""
+        return x * torch.sigmoid(1.702 * x)
+
+
+class EagerAttention(dict[str, Any]):
+    """transformers' table of attention functions: here only the file's own eager one is there."""
+
+    def get_interface(self, name: str, default: Any) -> Any:
+        """`default`, which is the eager function of the file."""
+        return default
+
+
+class _Activations(dict[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(key)()
+
+
+ACTIVATIONS = _Activations(
+    gelu=nn.GELU,
+    gelu_new=NewGELU,
+    gelu_fast=NewGELU,
+    gelu_pytorch_tanh=NewGELU,
+    quick_gelu=QuickGELU,
+    relu=nn.ReLU,
+    relu6=nn.ReLU6,
+    silu=nn.SiLU,
+    swish=nn.SiLU,
+    tanh=nn.Tanh,
+    sigmoid=nn.Sigmoid,
+    mish=nn.Mish,
+)
+
+
+def _to_tuple(n: int) -> Callable[[Any], tuple[Any, ...]]:
+    def convert(x: Any) -> tuple[Any, ...]:
+        return tuple(x) if isinstance(x, (tuple, list)) else (x,) * n
+
+    return convert
+
+
+def _one(*args: Any, **kwargs: Any) -> int:
+    return 1
+
+
+def _zero(*args: Any, **kwargs: Any) -> int:
+    return 0
+
+
+def _same(x: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return x
+
+
+def _trunc_normal(tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0, **kwargs: Any) -> torch.Tensor:
+    return nn.init.trunc_normal_(tensor, mean, std)
+
+
+def _variance_init(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return nn.init.normal_(tensor, std=1 / math.sqrt(max(tensor.shape[-1], 1)))
+
+
+def _exists(value: Any) -> bool:
+    return value is not None
+
+
+def _default(value: Any, fallback: Any) -> Any:
+    return value if value is not None else fallback() if callable(fallback) else fallback
+
+
+KNOWN: dict[str, Any] = {
+    "ColumnParallelLinear": ParallelLinear,
+    "RowParallelLinear": ParallelLinear,
+    "QKVParallelLinear": ParallelLinear,
+    "ReplicatedLinear": ParallelLinear,
+    "ParallelEmbedding": ParallelEmbedding,
+    "VocabParallelEmbedding": ParallelEmbedding,
+    "get_model_parallel_world_size": _one,
+    "get_tensor_model_parallel_world_size": _one,
+    "get_model_parallel_rank": _zero,
+    "get_tensor_model_parallel_rank": _zero,
+    "reduce_from_model_parallel_region": _same,
+    "copy_to_model_parallel_region": _same,
+    "gather_from_model_parallel_region": _same,
+    "DropPath": DropPath,
+    "StochasticDepth": DropPath,
+    "to_1tuple": _to_tuple(1),
+    "to_2tuple": _to_tuple(2),
+    "to_3tuple": _to_tuple(3),
+    "trunc_normal_": _trunc_normal,
+    "lecun_normal_": _variance_init,
+    "Conv1D": TransposedLinear,
+    "ACT2FN": ACTIVATIONS,
+    "ALL_ATTENTION_FUNCTIONS": EagerAttention(),
+    "NewGELUActivation": NewGELU,
+    "QuickGELUActivation": QuickGELU,
+    "RMSNorm": RMSNorm,
+    "FusedRMSNorm": RMSNorm,
+    "MixedFusedRMSNorm": RMSNorm,
+    "LlamaRMSNorm": RMSNorm,
+    "FusedLayerNorm": nn.LayerNorm,
+    "MixedFusedLayerNorm": nn.LayerNorm,
+    "LayerNorm": nn.LayerNorm,
+    "exists": _exists,
+    "default": _default,
+}
+
+EINOPS: dict[str, Any] = {
+    "rearrange": einops_standin.rearrange,
+    "repeat": einops_standin.repeat,
+    "reduce": einops_standin.reduce,
+    "Rearrange": einops_standin.Rearrange,
+    "Reduce": einops_standin.Reduce,
+    "pack": einops_standin.pack,
+    "unpack": einops_standin.unpack,
+    "einsum": einops_standin.einsum,
+}
