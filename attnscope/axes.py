@@ -1,0 +1,455 @@
+"""Naming axes: the input is B, T, C; each recorded call carries, permutes, splits or merges the names.
+
+The rule of each kind of operation stands in `attnscope.axis_rules`; whatever has none keeps the names of
+axes that kept their place and size.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from attnscope.axis_rules import FACTORIES, RULES, align, atoms, is_library, refs_of, total
+from attnscope.dims import Dim, Dims, Space, regroup
+from attnscope.record import Event, Recording
+from attnscope.scope import Scope
+from attnscope.source import SourceFile, node_at
+from attnscope.tensors import Ref
+
+
+class Axes:
+    """Walks a recording once and gives each tensor serial its dimensions (`self.of`)."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.space = Space()
+        self.scope = Scope(self.space)
+        self.of: dict[int, Dims] = {}
+        self.seen_as: dict[tuple[int, int], Dims] = {}  # (event, serial): how a step reads an input
+        self._arguments()
+        self._walk()
+
+    # -- the walk --------------------------------------------------------------------------------------
+
+    def _walk(self) -> None:
+        sizes = iter(self.recording.sizes)
+        waiting = next(sizes, None)
+        for index, event in enumerate(self.recording.events):
+            while waiting is not None and waiting[2] <= index:
+                self._size(*waiting)
+                waiting = next(sizes, None)
+            self._event(index, event)
+        while waiting is not None:
+            self._size(*waiting)
+            waiting = next(sizes, None)
+
+    def _event(self, index: int, event: Event) -> None:
+        self.index = index
+        outputs = [self.recording.made[serial][0] for serial in event.outputs]
+        named: Sequence[Dims] | None = None
+        rule = RULES.get(event.op.name) or RULES.get(event.op.name.rstrip("_"))
+        if rule is not None and outputs:
+            try:
+                named = rule(self, event)
+            except (IndexError, ValueError, TypeError, KeyError, StopIteration):
+                named = None  # arguments in a form that the rule does not know: fall back
+        for position, (serial, shape) in enumerate(zip(event.outputs, outputs, strict=True)):
+            dims = named[position] if named is not None and position < len(named) else None
+            if dims is None or tuple(dim.size for dim in dims) != tuple(shape):
+                dims = self._carry(event, shape)
+            self.of[serial] = self._square(dims)
+
+    def _size(self, code: Any, lasti: int, index: int, frozen: tuple[Any, ...]) -> None:
+        place = node_at(code, lasti)
+        if place is None or not frozen:
+            return
+        dims = self.dims(frozen[0])
+        node = place[1]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+            self.scope.saw_size(*place, dims[0])
+        elif len(frozen) > 1 and isinstance(frozen[1], int):
+            if -len(dims) <= frozen[1] < len(dims):
+                self.scope.saw_size(*place, dims[frozen[1]])
+        else:
+            self.scope.saw_size(*place, dims)
+
+    # -- where names begin -------------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        made = self.recording.made
+        first: Dims | None = None
+        for name, serial in self.recording.arguments:
+            shape = tuple(made[serial][0])
+            given = self.recording.input_axes.get(name)
+            if given is not None and len(given) == len(shape):
+                dims = tuple(
+                    self.space.named(letter, size) if letter else Dim(size)
+                    for letter, size in zip(given, shape, strict=True)
+                )
+            else:
+                dims = self._guess(name, shape, str(made[serial][2]), first)
+            self.of[serial] = dims
+            first = first or dims
+
+    def _guess(self, name: str, shape: tuple[int, ...], dtype: str, first: Dims | None) -> Dims:
+        floating = "float" in dtype
+        named = self.space.named
+        if first is None:
+            letters = {
+                (3, True): "BTC",
+                (4, True): "BHTD",
+                (2, True): "TC",
+                (2, False): "BT",
+                (1, False): "T",
+            }.get((len(shape), floating))
+            if letters is None:
+                return tuple(Dim(size) for size in shape)
+            return tuple(named(letter, size) for letter, size in zip(letters, shape, strict=True))
+        if "mask" in name or not floating or "bias" in name:
+            tail = ["B", "H", "T", "S"][-len(shape) :] if len(shape) <= 4 else []
+            if len(shape) == 2 and shape[0] == first[0].size and shape[0] != shape[1]:
+                tail = ["B", "S"]
+            if len(shape) == 3:
+                tail = ["B", "T", "S"]
+            if not floating and "mask" not in name and shape == tuple(d.size for d in first[: len(shape)]):
+                return first[: len(shape)]
+            return tuple(
+                named(letter, size) if letter and size > 1 else Dim(size)
+                for letter, size in zip(tail or [""] * len(shape), shape, strict=True)
+            )
+        if len(shape) == 3 and len(first) == 3 and shape[0] == first[0].size:
+            tokens = first[1] if shape[1] == first[1].size else named("S", shape[1])
+            channels = first[2] if shape[2] == first[2].size else Dim(shape[2])
+            return (first[0], tokens, channels)
+        if shape == tuple(dim.size for dim in first):
+            return first
+        return tuple(Dim(size) for size in shape)
+
+    def dims(self, ref: int) -> Dims:
+        """The dimensions of a tensor; a leaf (a parameter, a buffer) gets fresh ones."""
+        known = self.of.get(int(ref))
+        if known is None:
+            known = self.of[int(ref)] = tuple(Dim(size) for size in self.recording.made[ref][0])
+        return known
+
+    # -- general ways of carrying --------------------------------------------------------------------------
+
+    def _carry(self, event: Event, shape: Sequence[int]) -> Dims:
+        """Names for an operation without a rule of its own."""
+        inputs = [self.dims(ref) for ref in refs_of(event)]
+        for dims in inputs:
+            if tuple(dim.size for dim in dims) == tuple(shape):
+                return dims
+        for dims in inputs:
+            if len(dims) == len(shape):
+                return tuple(
+                    dim if dim.size == size else Dim(size) for dim, size in zip(dims, shape, strict=True)
+                )
+        return tuple(Dim(size) for size in shape)
+
+    def _square(self, dims: Dims) -> Dims:
+        """A matrix of tokens by tokens is queries by keys."""
+        if len(dims) >= 2 and dims[-1].root() is dims[-2].root() and dims[-1].label == "T":
+            return (*dims[:-1], self.space.named("S", dims[-1].size))
+        return dims
+
+    def broadcast(self, operands: Sequence[Dims]) -> Dims:
+        """The dimensions of an elementwise result; unnamed ones learn their names from their partners."""
+        rank = max((len(dims) for dims in operands), default=0)
+        ordered = sorted(operands, key=len, reverse=True)
+        result: list[Dim] = []
+        for place in range(1, rank + 1):
+            here = [dims[-place] for dims in ordered if len(dims) >= place]
+            size = max((dim.size for dim in here), default=1)
+            if any(dim.size == 0 for dim in here):
+                size = 0
+            here = [dim for dim in here if dim.size == size]
+            chosen = next((d for d in here if d.known and not d.root().mixed), here[0])
+            if size > 1:
+                for dim in here:
+                    if not dim.known and chosen.known:
+                        dim.become(chosen)
+            result.append(chosen)
+        return tuple(reversed(result))
+
+    # -- what the source says ------------------------------------------------------------------------------
+
+    def place(self, event: Event) -> tuple[SourceFile, ast.AST] | None:
+        """The file and node of an event that the user's own source made."""
+        if event.code is None or not event.direct or event.depth:
+            return None
+        return node_at(event.code, event.lasti)
+
+    def expressions(self, event: Event, count: int, keyword: str = "") -> list[ast.expr | None]:
+        """The source expressions of a call's size arguments, one for each of `count` sizes where known."""
+        place = self.place(event)
+        if place is None or not isinstance(place[1], ast.Call):
+            return [None] * count
+        call = place[1]
+        named = {item.arg: item.value for item in call.keywords if item.arg}
+        args: list[ast.expr] = list(call.args)
+        if isinstance(call.func, ast.Attribute) and not is_library(call.func.value):
+            pass
+        elif event.op.name not in FACTORIES and args:
+            args = args[1:]
+        if keyword and keyword in named:
+            args = [named[keyword]]
+        if len(args) >= 1 and isinstance(args[0], ast.Tuple | ast.List):
+            args = list(args[0].elts)
+        return align(args, count)
+
+    def factor(self, event: Event, expr: ast.expr | None, size: int) -> Dim | None:
+        """The dimension that the expression of one size names."""
+        place = self.place(event)
+        if place is None or expr is None:
+            return None
+        return self.scope.dim(place[0], expr, size)
+
+    def letter(self, event: Event, expr: ast.expr | None) -> str | None:
+        """The letter that the expression of one size stands for."""
+        place = self.place(event)
+        return self.scope.letter(place[0], expr) if place is not None and expr is not None else None
+
+    # -- reshaping -----------------------------------------------------------------------------------------
+
+    def reshape(self, event: Event, before: Dims, sizes: Sequence[int], exprs: list[ast.expr | None]) -> Dims:
+        """The dimensions of a view with the given sizes."""
+        groups = regroup([dim.size for dim in before], sizes)
+        if groups is None:
+            return tuple(Dim(size) for size in sizes)
+        result: list[Dim] = []
+        for left, right in groups:
+            part = [before[i] for i in left]
+            result += self._group(event, part, [sizes[j] for j in right], [exprs[j] for j in right])
+        for j in range(len(result) - 1):
+            # One head: the axis of size 1 is H, and what stands beside it is no longer C but D.
+            if sizes[j] == 1 and result[j].label in ("H", "G") and result[j + 1].label == "C":
+                result[j + 1] = self.space.named("D", sizes[j + 1])
+        return tuple(result)
+
+    def _group(
+        self, event: Event, part: list[Dim], sizes: list[int], exprs: list[ast.expr | None]
+    ) -> list[Dim]:
+        if not part or not sizes:
+            return [
+                self.factor(event, expr, size) or Dim(size) for expr, size in zip(exprs, sizes, strict=True)
+            ]
+        if len(part) == 1 and len(sizes) == 1:
+            return [self._same(event, part[0], exprs[0])]
+        if len(part) == 1:
+            return self._split(event, part[0], sizes, exprs)
+        if len(sizes) == 1:
+            return [self._merge(event, part, exprs[0])]
+        fine = [atom for dim in part for atom in atoms(dim)]
+        groups = regroup([atom.size for atom in fine], sizes)
+        if groups is not None and (len(groups) > 1 or len(fine) == len(sizes)) and len(fine) > len(part):
+            result: list[Dim] = []
+            for left, right in groups:
+                inner = [fine[i] for i in left]
+                result += self._group(event, inner, [sizes[j] for j in right], [exprs[j] for j in right])
+            return result
+        return [Dim(size, mixed=True) for size in sizes]
+
+    def _same(self, event: Event, dim: Dim, expr: ast.expr | None) -> Dim:
+        if not dim.known and not dim.root().mixed:
+            named = self.factor(event, expr, dim.size)
+            if named is not None:
+                dim.become(named)
+        return dim
+
+    def _split(self, event: Event, dim: Dim, sizes: list[int], exprs: list[ast.expr | None]) -> list[Dim]:
+        root = dim.root()
+        if root.mixed:
+            return [Dim(size, mixed=True) for size in sizes]
+        if root.times is not None and root.times[0] == sizes[0]:
+            rest = sizes[1:]
+            inner = [root.times[1]]
+            if len(rest) > 1:
+                inner = self._split(event, root.times[1], rest, exprs[1:])
+            return [Dim(sizes[0]), *inner]
+        if root.factors is not None:
+            groups = regroup([factor.size for factor in root.factors], sizes)
+            if groups is not None and all(len(left) == 1 for left, _ in groups):
+                result: list[Dim] = []
+                for left, right in groups:
+                    inner_exprs = [exprs[j] for j in right]
+                    result += self._group(
+                        event, [root.factors[i] for i in left], [sizes[j] for j in right], inner_exprs
+                    )
+                return result
+            if root.merged:
+                return [Dim(size, mixed=True) for size in sizes]
+        dims = [self.factor(event, expr, size) for expr, size in zip(exprs, sizes, strict=True)]
+        self._drop_repeats(dims, root)
+        unknown = [i for i, found in enumerate(dims) if found is None and sizes[i] > 1]
+        letters = {found.label for found in dims if found is not None}
+        if len(unknown) == 1 and letters & {"H", "G"} and "D" not in letters:
+            dims[unknown[0]] = self.space.named("D", sizes[unknown[0]])
+        elif len(unknown) == 1 and letters == {"D"} and len(sizes) == 2:
+            group = self.space.find("H", sizes[unknown[0]]) or self.space.find("G", sizes[unknown[0]])
+            dims[unknown[0]] = group or self.space.named("H", sizes[unknown[0]])
+        elif len(unknown) == 2 and len(sizes) == 2 and root.label == "C":
+            heads = self.space.find("H", sizes[0])
+            if heads is not None:
+                dims = [heads, self.space.named("D", sizes[1])]
+        final = [found or Dim(size) for found, size in zip(dims, sizes, strict=True)]
+        if all(found.known for found in final):
+            self.space.is_product(root, final)
+        return final
+
+    def _drop_repeats(self, dims: list[Dim | None], whole: Dim) -> None:
+        """A factor cannot be the whole, nor can two factors be one dimension."""
+        seen: set[int] = set()
+        for i, dim in enumerate(dims):
+            if dim is None:
+                continue
+            # Channels hold heads: an axis cut out of C is not T or B, whatever its expression says.
+            outside = whole.label in ("C", "H·D") and dim.label in ("T", "B", "S", "C")
+            if id(dim.root()) in seen or dim.root() is whole or outside:
+                dims[i] = None
+            seen.add(id(dim.root()))
+
+    def _merge(self, event: Event, part: list[Dim], expr: ast.expr | None) -> Dim:
+        real = [dim for dim in part if dim.size != 1] or part[:1]
+        if len(real) == 1:
+            return real[0]
+        if any(dim.root().mixed for dim in real):
+            return Dim(total(real), mixed=True)
+        known = self.space.product(real)
+        if known is not None:
+            return known
+        said = self.factor(event, expr, total(real))
+        labels = [dim.label for dim in real]
+        if said is not None and not said.root().mixed:
+            heads_first = labels[0] in ("H", "G") and labels[-1] in ("D", None)
+            repeated = labels[0] == "G" and said.label == "H"
+            if repeated or (heads_first and said.label == "C") or None in labels[:1]:
+                self.space.is_product(said, real)
+                return said
+        if labels[0] == "G":
+            heads = self.space.find("H", total(real))
+            if heads is not None and len(real) == 2 and labels[1] not in ("D", "T", "S"):
+                return heads
+        return self.space.composite(real)
+
+    # -- products ------------------------------------------------------------------------------------------
+
+    def product(self, left: Dims, right: Dims, left_ref: int | None, right_ref: int | None) -> Dims:
+        """[… n k] @ [… k m] → [… n m]; where both n and m are tokens, m is keys."""
+        if len(left) < 2 or len(right) < 2:
+            raise ValueError("a product with a vector")
+        inner, other = left[-1], right[-2]
+        if not other.known and inner.known:
+            other.become(inner)
+        elif other.known and not inner.known:
+            inner.become(other)
+        rows, columns = left[-2], right[-1]
+        if rows.label == "T" and columns.label == "T":
+            columns = self.space.named("S", columns.size)
+            if right_ref is not None:
+                self.seen_as[(self.index, right_ref)] = (*right[:-1], columns)
+        if rows.label == "T" and columns.label == "S" and not inner.known:
+            inner.become(self.space.named("D", inner.size))
+        if left[-1].label == "S" and right[-2].label == "T" and right_ref is not None:
+            self.seen_as[(self.index, right_ref)] = (*right[:-2], left[-1], right[-1])
+        batch = self.broadcast([left[:-2], right[:-2]]) if len(left) > 2 or len(right) > 2 else ()
+        return (*batch, rows, columns)
+
+    def projection(self, event: Event, inside: Dim, size: int) -> Dim:
+        """The output axis of a linear layer over the axis `inside`."""
+        inside = inside.root()
+        if size == inside.size:
+            return inside
+        if inside.times is not None and inside.times[1].size == size:
+            return inside.times[1]
+        said = self._declared(event, size)
+        if said is not None and (said.label != inside.label or said.size == inside.size):
+            return said
+        if inside.known and size % inside.size == 0 and size // inside.size <= 8:
+            return self.space.multiple(size // inside.size, inside)
+        channels = self.space.find("C", size)
+        return channels if channels is not None else Dim(size)
+
+    def _declared(self, event: Event, size: int) -> Dim | None:
+        """What the constructor says of the called layer: `self.key = nn.Linear(C, head_size)`."""
+        if event.code is None:
+            return None
+        place = node_at(event.code, event.lasti)
+        if place is None:
+            return None
+        file, node = place
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            return None
+        around = next((p for p in file.ancestors(node) if isinstance(p, ast.ClassDef)), None)
+        made = self.scope.attributes(around).get(node.func.attr) if around is not None else None
+        if not isinstance(made, ast.Call):
+            return None
+        named = {item.arg: item.value for item in made.keywords if item.arg}
+        expr = named.get("out_features", made.args[1] if len(made.args) > 1 else None)
+        letter = self.scope.letter(file, expr) if expr is not None else None
+        # Two widths both called C would be a confusion; the second one stays without a name.
+        if letter is None or (
+            letter == "C" and self.space.find("C") not in (None, self.space.find("C", size))
+        ):
+            return None
+        return self.space.named(letter, size)
+
+    # -- indexing ------------------------------------------------------------------------------------------
+
+    def index_dims(self, event: Event) -> Dims:
+        """The dimensions of `x[…]`."""
+        before = list(self.dims(event.args[0]))
+        items = event.args[1] if isinstance(event.args[1], tuple) else (event.args[1],)
+        exprs = self._index_expressions(event, len(items))
+        used = sum(1 for item in items if item is not None and item is not Ellipsis)
+        out = list(self.recording.made[event.outputs[0]][0])
+        result: list[Dim] = []
+        place = 0
+        for item, expr in zip(items, exprs, strict=True):
+            if item is Ellipsis:
+                keep = len(before) - used
+                result += before[place : place + keep]
+                place += keep
+            elif item is None:
+                result.append(Dim(1))
+            elif isinstance(item, Ref):
+                index = self.dims(item)
+                if "bool" in str(self.recording.made[item][2]):
+                    raise ValueError("a boolean index")
+                result += index
+                place += 1
+            elif isinstance(item, int):
+                place += 1
+            elif isinstance(item, slice):
+                size = out[len(result)]
+                result.append(self._slice(event, before[place], size, item, expr, event.args[0]))
+                place += 1
+            else:
+                raise ValueError("an index of another kind")
+        result += before[place:]
+        return tuple(result)
+
+    def _slice(self, event: Event, dim: Dim, size: int, item: slice, expr: ast.expr | None, _: int) -> Dim:
+        if size == dim.size:
+            return dim
+        if isinstance(expr, ast.Slice) and expr.upper is not None and expr.lower is None:
+            named = self.factor(event, expr.upper, size)
+            if named is not None:
+                return named
+        root = dim.root()
+        if root.times is not None and size % root.times[1].size == 0:
+            return self.space.multiple(size // root.times[1].size, root.times[1])
+        if root.label in ("T", "S", "B"):
+            return self.space.named(str(root.label), size)
+        if root.known and root.label == "D" and size * 2 == dim.size:
+            return self.space.part(root, 2)
+        return Dim(size)
+
+    def _index_expressions(self, event: Event, count: int) -> list[ast.expr | None]:
+        place = self.place(event)
+        if place is None or not isinstance(place[1], ast.Subscript):
+            return [None] * count
+        inner = place[1].slice
+        items = list(inner.elts) if isinstance(inner, ast.Tuple) else [inner]
+        return list(items) if len(items) == count else [None] * count
