@@ -1,0 +1,306 @@
+"""One function per command, for Python and for the command line alike.
+
+Each returns the dataclass that the command prints and that a notebook shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from attnscope.schema import Attention, Mask, ModelInfo, Output, Step, TensorInfo, Token, Trace
+
+if TYPE_CHECKING:
+    import os
+
+    from torch import Tensor, nn
+
+    from attnscope.layers.options import Options
+    from attnscope.record import Recording
+    from attnscope.steps import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What a trace keeps of a run.
+
+    `attention`: look for attention at all. `layers`: keep the weights of these alone (None: of all).
+    `cells`: reduce weights to at most so many cells a side, with the `top` heaviest keys of each query, as
+    soon as they were used (None: keep each matrix whole). `scores`: also the scores before the mask.
+    `values`: the numbers of every step. `inner`: also the steps of PyTorch's own code.
+    """
+
+    attention: bool = True
+    layers: frozenset[int] | None = None
+    cells: int | None = None
+    top: int = 4
+    scores: bool = False
+    values: bool = False
+    inner: bool = False
+    output: bool = False
+
+
+def trace(
+    module: nn.Module, *args: Any, attention: bool = True, values: bool = False, **kwargs: Any
+) -> Trace:
+    """Run `module(*args, **kwargs)` once and return what happened: steps, attention, shapes.
+
+    Args:
+        module: any `nn.Module`. It needs no change, and is left as it was: mode, buffers, random state.
+        args, kwargs: what the module is called with. `attention` and `values` are taken by this function.
+        attention: also find attention, and keep masks and weights.
+        values: also keep the numbers of every step and of the output.
+
+    Raises: what the module raises. The exception then has the trace of the steps before it as its attribute
+        `attnscope_trace`, and a note that says where it was raised.
+    """
+    keep = Keep(attention=attention, values=values, output=values)
+    recording = _record(module, args, kwargs, keep)
+    result = _trace(recording, _LazyModel(module), keep)
+    if recording.error is not None:
+        _annotate(recording.error, result)
+        raise recording.error
+    return result
+
+
+def mask(
+    kind: str = "causal",
+    length: int = 8,
+    *,
+    window: int | None = None,
+    prefix: int | None = None,
+    queries: int | None = None,
+    offset: int | None = None,
+) -> Mask:
+    """A mask [queries, length], True = may attend, with the lines of torch that build it.
+
+    `kind` is `causal`, `full`, `sliding` (with `window`) or `prefix` (with `prefix`). Fewer `queries` than
+    keys stand at the end, as with a KV cache, unless `offset` gives the position of the first.
+
+    Raises `attnscope.errors.UsageError` for an unknown kind and for sizes that do not fit.
+    """
+    from attnscope.masks import build
+
+    return build(kind, length, window=window, prefix=prefix, queries=queries, offset=offset)
+
+
+def trace_layer(
+    options: Options,
+    *,
+    tokens: Sequence[Token] = (),
+    encoding: str = "gpt2",
+    embeddings: Tensor | None = None,
+    embeddings_from: str = "",
+    state_dict: str | os.PathLike[str] | None = None,
+    train: bool = False,
+    keep: Keep | None = None,
+) -> Trace:
+    """Run a built-in layer, or a stack of them, on the embeddings of `tokens` or on `embeddings` [B, T, C].
+
+    Token and position embeddings are random, seeded apart from the layer. `state_dict` is a file of weights
+    in place of random ones. With `train`, dropout is active and drawn from the seed.
+
+    Raises UsageError when the inputs do not fit the options.
+    """
+    import torch
+
+    from attnscope.layers.stack import build, find_device
+
+    keep = keep or Keep(output=True)
+    device = find_device(options.device)
+    dtype = getattr(torch, options.dtype)
+    if embeddings is None:
+        x, said = _embed(options, tokens, encoding)
+    else:
+        x, said = embeddings, f"input: embeddings from {embeddings_from}"
+    model = build(options)
+    weights = "random"
+    if state_dict is not None:
+        from attnscope.inputs import load_weights
+
+        load_weights(model, state_dict)
+        weights = f"weights from {state_dict}"
+    model.train(train)
+    generator = torch.get_rng_state()
+    try:
+        if train:
+            torch.manual_seed(options.seed)
+        recording = _record(model, (x.to(device, dtype),), {}, keep, {"x": ("B", "T", "C")})
+    finally:
+        torch.set_rng_state(generator)
+    if recording.error is not None:
+        raise recording.error
+    info = ModelInfo(
+        layer=options.layer,
+        target=None,
+        config={**options.config(), **({"mode": "train"} if train else {})},
+        seed=options.seed,
+        weights=weights,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+    )
+    return _trace(recording, info, keep, tokens=tuple(tokens), embedding=said)
+
+
+def _embed(options: Options, tokens: Sequence[Token], encoding: str) -> tuple[Tensor, str]:
+    import torch
+
+    from attnscope.layers.stack import Embeddings
+    from attnscope.text import vocabulary_size
+
+    table = Embeddings(vocabulary_size(encoding), options.d_model, options.context_length, options.seed)
+    with torch.no_grad():
+        x: Tensor = table(torch.tensor([[token.id for token in tokens]]))
+    return x, "input: random token and position embeddings, seeded apart from the layer"
+
+
+def _record(
+    module: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    keep: Keep,
+    input_axes: Mapping[str, tuple[str | None, ...]] | None = None,
+) -> Recording:
+    from attnscope.record import record
+
+    capture = None
+    if keep.attention:
+        from attnscope.capture import Capture
+
+        layers = keep.layers
+        capture = Capture(
+            "weights" if keep.cells is None else "pooled",
+            scores=keep.scores,
+            pool=None if keep.cells is None else _pool(keep.cells, keep.top),
+            wanted=None if layers is None else lambda number: number in layers,
+        )
+    return record(
+        module, args, kwargs, inner=keep.inner, values=keep.values, capture=capture, input_axes=input_axes
+    )
+
+
+def _pool(cells: int, top: int) -> Callable[[Any], Any]:
+    from attnscope.pooling import pool, pool_size
+
+    def reduce(weights: Any) -> Any:
+        factor = pool_size(max(weights.shape[-2:]), cells)
+        return pool(weights, factor, factor, top)
+
+    return reduce
+
+
+def _trace(
+    recording: Recording,
+    model: ModelInfo,
+    keep: Keep,
+    tokens: tuple[Token, ...] = (),
+    embedding: str | None = None,
+) -> Trace:
+    rows = _Rows(recording, keep.inner)
+
+    def attention() -> Sequence[Attention]:
+        if not keep.attention:
+            return ()
+        from attnscope.attention import build_attention
+        from attnscope.parallel import join_parallel
+
+        return join_parallel(recording, build_attention(recording, rows.steps))
+
+    output = None
+    if recording.result_serial is not None:
+        output = _LazyOutput(recording, lambda: result.steps, keep.output)
+    result = Trace(model, tokens, output, lambda: rows.steps.rows, attention, embedding=embedding)
+    return result
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Steps are worked out once, for the shape trace and for the attention that refers to its rows."""
+
+    recording: Recording
+    inner: bool
+
+    @cached_property
+    def steps(self) -> Steps:
+        from attnscope.steps import Steps
+
+        return Steps(self.recording, inner=self.inner)
+
+
+class _LazyOutput(Output):
+    """An output whose axis names are worked out, with the steps, when they are first read."""
+
+    def __init__(self, recording: Recording, steps: Callable[[], Sequence[Step]], values: bool) -> None:
+        vars(self)["_recording"] = recording
+        vars(self)["_steps"] = steps
+        object.__setattr__(self, "values", _values(recording.result) if values else None)
+
+    @cached_property
+    def info(self) -> TensorInfo:
+        recording: Recording = vars(self)["_recording"]
+        steps: Sequence[Step] = vars(self)["_steps"]()
+        shape, stride, dtype, device = recording.made[recording.result_serial or 0]
+        name = str(dtype).removeprefix("torch.")
+        for step in reversed(steps):
+            for info in step.outputs:
+                if (info.shape, info.stride, info.dtype) == (tuple(shape), tuple(stride), name):
+                    return info
+        unnamed = (None,) * len(shape)
+        contiguous = tuple(stride) == _dense(shape)
+        return TensorInfo(tuple(shape), unnamed, name, tuple(stride), contiguous, str(device))
+
+
+class _LazyModel(ModelInfo):
+    """What ran, of a module that the user made; counting its parameters can wait."""
+
+    def __init__(self, module: nn.Module) -> None:
+        vars(self)["_module"] = module
+        for name, value in (
+            ("layer", None),
+            ("target", type(module).__name__),
+            ("config", {}),
+            ("seed", None),
+            ("weights", ""),
+            ("guesses", ()),
+        ):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def parameters(self) -> int:
+        module: nn.Module = vars(self)["_module"]
+        return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _values(result: Any) -> Any:
+    from attnscope.record import _first_tensor
+    from attnscope.tensors import to_numpy
+
+    tensor = _first_tensor(result)
+    return None if tensor is None else to_numpy(tensor)
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides)) if shape else ()
+
+
+def _annotate(error: BaseException, result: Trace) -> None:
+    """Hang the trace on a module's exception, and say in a note where it was raised."""
+    with suppress(AttributeError, TypeError):  # an exception class may refuse attributes
+        error.attnscope_trace = result  # type: ignore[attr-defined]
+    with suppress(Exception):  # the note is a courtesy; the exception is what matters
+        error.add_note(_where(result.steps))
+
+
+def _where(steps: Sequence[Step]) -> str:
+    if not steps:
+        return "attnscope: raised before the first tensor step"
+    last = steps[-1]
+    place = f"{last.file}:{last.line}" + (f", in {last.module}" if last.module else "")
+    if last.error is not None:
+        return f"attnscope: raised by step {last.index}, `{last.op}` at {place}"
+    return f"attnscope: raised after step {last.index}, `{last.op}` at {place}"

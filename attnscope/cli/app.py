@@ -1,0 +1,88 @@
+"""The table of commands, and the application that is made of it.
+
+A new command is one new file beside this one, with a function `run` and `EXAMPLES`, and one name in the
+table. Files of commands are imported when they are asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import attnscope
+from attnscope.errors import UsageError
+from attnscope.text import unknown
+
+COMMANDS = ("trace", "mask", "tokens", "layers")
+
+EXAMPLES = ('attnscope trace "Your journey starts with one step"', "attnscope mask --len 8")
+
+_HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
+
+
+class _Command(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta["attnscope.args"] = list(args)  # the parser forgets them, an error message needs them
+        return super().parse_args(ctx, args)
+
+
+class _Commands(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _load(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in COMMANDS:
+            return args[0], _load(args[0]), args[1:]
+        error = unknown("command", args[0], COMMANDS)
+        if " " in args[0]:
+            error = UsageError("there is no command before the text", "try attnscope trace TEXT")
+        raise error
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"attnscope {attnscope.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")] = False,
+) -> None:
+    """A microscope for causal attention: tokens, masks, the weights of every head, and one row for every
+    tensor step of a built-in attention layer or of your own module."""
+
+
+def build() -> Any:
+    """The application, ready to parse."""
+    application = _new()
+    application.callback(cls=_Commands, context_settings=_HELP_FLAGS, epilog=_epilog(EXAMPLES))(_root)
+    return typer.main.get_command(application)
+
+
+def _load(name: str) -> Any:
+    module = import_module(f"attnscope.cli.{name}")
+    application = _new()
+    application.command(name, cls=_Command, context_settings=_HELP_FLAGS, epilog=_epilog(module.EXAMPLES))(
+        module.run
+    )
+    return typer.main.get_command(application)
+
+
+def _new() -> typer.Typer:
+    # Without rich's boxes help is plain text, and comes twice as fast.
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _epilog(examples: tuple[str, ...]) -> str:
+    lines = "\n".join(f"  {example}" for example in examples)
+    return f"\b\nExamples:\n{lines}"

@@ -1,0 +1,137 @@
+"""Where a result goes: drawn on standard output, as JSON, or into a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from attnscope.errors import UsageError
+from attnscope.text import unknown
+
+if TYPE_CHECKING:
+    from attnscope.render.terminal import ColorChoice, Lines, Style
+
+FORMATS = ("text", "json")
+COLORS = ("auto", "always", "never")
+MIN_WIDTH, MAX_WIDTH = 20, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Checked options of a result. `path` is None for standard output."""
+
+    json: bool
+    path: Path | None
+    width: int | None
+    color: ColorChoice
+
+    @property
+    def drawing_width(self) -> int:
+        """The columns that a drawing will have."""
+        from attnscope.render.save import FILE_WIDTH
+        from attnscope.render.terminal import make_console
+
+        if self.path is not None:
+            return self.width or FILE_WIDTH
+        return make_console(self.width, self.color)[1].width
+
+
+def destination(format: str | None, output: str | None, width: int | None, color: str | None) -> Destination:
+    """Check the options that say where a result goes, before any work is done for it.
+
+    Raises UsageError for unknown values, for options that contradict each other or that the format has no use
+    for, and for a file that cannot be written.
+    """
+    if format is not None and format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    if color is not None and color not in COLORS:
+        raise unknown("choice of --color", color, COLORS)
+    if width is not None and not MIN_WIDTH <= width <= MAX_WIDTH:
+        raise UsageError(
+            f"--width {width} is out of range", f"a width from {MIN_WIDTH} to {MAX_WIDTH} would work"
+        )
+    json = format == "json"
+    path = None
+    if output is not None:
+        from attnscope.render.save import check_path
+
+        path = check_path(output)
+        json_file = path.suffix.lower() == ".json"
+        if format is not None and json != json_file:
+            raise UsageError(
+                f"--format {format} does not fit the file name {path.name}", "leave --format out"
+            )
+        if color is not None:
+            raise UsageError("--color has no use with --output", "the suffix of the file decides on colour")
+        json = json_file
+    for name, value in (("--width", width), ("--color", color)):
+        if json and value is not None:
+            raise UsageError(f"{name} has no use for JSON", "leave it out, or take --format text")
+    return Destination(json, path, width, cast("ColorChoice", color or "auto"))
+
+
+def send(
+    to: Destination,
+    obj: object,
+    command: str,
+    draw: Callable[[Style], Lines] | None = None,
+    edit: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> None:
+    """Write a result where it belongs: drawn by `draw` (by default all of `obj`), or as JSON after `edit`."""
+    text = _document(to, obj, command, draw, edit)
+    if to.path is not None:
+        from attnscope.render.save import write_text
+
+        write_text(to.path, text)
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        error.writing_stdout = True  # type: ignore[attr-defined]
+        raise
+
+
+def _document(
+    to: Destination,
+    obj: object,
+    command: str,
+    draw: Callable[[Style], Lines] | None,
+    edit: Callable[[dict[str, Any]], dict[str, Any]] | None,
+) -> str:
+    if to.json:
+        import json
+
+        from attnscope.render.as_json import dumps, to_json
+
+        if edit is None:
+            return dumps(obj, command)
+        return json.dumps(edit(to_json(obj, command)), allow_nan=False, ensure_ascii=True) + "\n"
+    if to.path is not None:
+        from attnscope.render.save import render
+
+        return render(to.path.suffix.lower(), obj, draw=draw, width=to.width, title=f"attnscope {command}")
+    from attnscope.render.terminal import emit, make_console
+
+    console, style = make_console(to.width, to.color)
+    if draw is None:
+        from attnscope.render.show import object_lines
+
+        lines = object_lines(style, obj)
+    else:
+        lines = draw(style)
+    with console.capture() as captured:
+        emit(console, lines)
+    return captured.get()
+
+
+def warn(command: str, message: str) -> None:
+    """A line on standard error that does not end the command."""
+    from attnscope.text import visible
+
+    print(f"attnscope {command}: {visible(message)}", file=sys.stderr)

@@ -1,0 +1,84 @@
+"""The parser's complaints in this program's words: one line, what was wrong and what would work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnscope.errors import UsageError
+from attnscope.text import visible
+
+
+def reworded(error: Any) -> UsageError:
+    """The UsageError for an exception of the parser's (typer's own, or click's under older versions)."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "attnscope"
+    help_hint = f"try {path} --help"
+    kind = type(error).__name__
+    if kind == "NoSuchOption":
+        return _no_such_option(error, context, help_hint)
+    if kind == "MissingParameter":
+        name = _name_of(error.param)
+        return UsageError(f"{name} is missing", help_hint)
+    message = _first_line(error.message).rstrip(".")
+    if kind == "BadOptionUsage":
+        return UsageError(_lower(message), help_hint)
+    parameter = getattr(error, "param", None)
+    if parameter is not None:
+        return UsageError(f"{_name_of(parameter)}: {_lower(message)}", help_hint)
+    if "unexpected extra argument" in message:
+        extra = context.meta.get("attnscope.args", []) if context is not None else []
+        return _extra(extra, context, help_hint)
+    return UsageError(_lower(message), help_hint)
+
+
+def _no_such_option(error: Any, context: Any, help_hint: str) -> UsageError:
+    name = error.option_name
+    args = context.meta.get("attnscope.args", []) if context is not None else []
+    given = next((arg for arg in args if _caused(arg, name)), name)
+    shown = visible(given if len(given) <= 40 else given[:39] + "…")
+    if error.possibilities:
+        near = " or ".join(sorted(error.possibilities))
+        return UsageError(f"unknown option {shown}", f"did you mean {near}?")
+    if context is not None and _takes_text(context):
+        return UsageError(
+            f"unknown option {shown}",
+            f"a text that begins with - goes behind --: {context.command_path} -- {_quoted(shown)}",
+        )
+    return UsageError(f"unknown option {shown}", help_hint)
+
+
+def _caused(arg: str, name: str) -> bool:
+    """Whether the parser found option `name` in the argument `arg` (`-f` also stands inside `-xf`)."""
+    if arg.partition("=")[0] == name or arg.startswith(name):
+        return True
+    return len(name) == 2 and arg[:1] == "-" and arg[:2] != "--" and name[1] in arg
+
+
+def _extra(args: list[str], context: Any, help_hint: str) -> UsageError:
+    words = [arg for arg in args if not arg.startswith("-")]
+    if context is not None and _takes_text(context) and len(words) > 1:
+        return UsageError("more than one text was given", "put the text in quotes")
+    return UsageError("there are more arguments than the command takes", help_hint)
+
+
+def _takes_text(context: Any) -> bool:
+    return any(parameter.name == "text" for parameter in context.command.params)
+
+
+def _name_of(parameter: Any) -> str:
+    opts = list(getattr(parameter, "opts", ()))
+    if getattr(parameter, "param_type_name", "") == "option" and opts:
+        return str(max(opts, key=len))
+    return str(parameter.name or "an argument").upper()
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '\\"') + '"'
+
+
+def _first_line(message: str) -> str:
+    return message.strip().partition("\n")[0]
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
