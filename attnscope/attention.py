@@ -1,4 +1,4 @@
-"""From what the capture kept to `Attention`: brought to [B, H, T, S], with the mask and where it came from."""
+"""From what the capture kept to `Attention`: [B, H, T, S], the mask, and where the mask came from."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _one(recording: Recording, steps: Steps, found: Found) -> Attention:
     return Attention(
         module=steps.owner(found.call),
         source=found.source,
-        step=steps.of_event.get(found.event),
+        step=_row(recording, steps, found.event),
         heads=arrange.shape[1],
         shape=arrange.shape,
         mask=mask,
@@ -46,6 +46,14 @@ def _one(recording: Recording, steps: Steps, found: Found) -> Attention:
         scores=arrange(found.scores) if _fits(found) else None,
         note=note,
     )
+
+
+def _row(recording: Recording, steps: Steps, index: int) -> int | None:
+    """The row of an event; for one inside a function of PyTorch's, the row of the call of that function."""
+    events = recording.events
+    while index < len(events) and index not in steps.of_event and events[index].depth:
+        index += 1
+    return steps.of_event.get(index)
 
 
 def _fits(found: Found) -> bool:

@@ -112,7 +112,7 @@ class Axes:
                 tail = ["B", "S"]
             if len(shape) == 3:
                 tail = ["B", "T", "S"]
-            if not floating and "mask" not in name and shape == tuple(d.size for d in first[: len(shape)]):
+            if dtype.startswith("torch.int") and shape == tuple(d.size for d in first[: len(shape)]):
                 return first[: len(shape)]
             return tuple(
                 named(letter, size) if letter and size > 1 else Dim(size)
@@ -262,7 +262,9 @@ class Axes:
         root = dim.root()
         if root.mixed:
             return [Dim(size, mixed=True) for size in sizes]
-        if root.times is not None and root.times[0] == sizes[0]:
+        heads = self.factor(event, exprs[0], sizes[0])
+        heads_first = heads is not None and heads.label in ("H", "G")
+        if root.times is not None and root.times[0] == sizes[0] and not heads_first:
             rest = sizes[1:]
             inner = [root.times[1]]
             if len(rest) > 1:
@@ -285,10 +287,11 @@ class Axes:
         unknown = [i for i, found in enumerate(dims) if found is None and sizes[i] > 1]
         letters = {found.label for found in dims if found is not None}
         if len(unknown) == 1 and letters & {"H", "G"} and "D" not in letters:
-            dims[unknown[0]] = self.space.named("D", sizes[unknown[0]])
+            size = sizes[unknown[0]]
+            count = root.times[0] if root.times is not None and size % root.times[0] == 0 else 1
+            dims[unknown[0]] = self.space.multiple(count, self.space.named("D", size // count))
         elif len(unknown) == 1 and letters == {"D"} and len(sizes) == 2:
-            group = self.space.find("H", sizes[unknown[0]]) or self.space.find("G", sizes[unknown[0]])
-            dims[unknown[0]] = group or self.space.named("H", sizes[unknown[0]])
+            dims[unknown[0]] = self._heads(sizes[unknown[0]])
         elif len(unknown) == 2 and len(sizes) == 2 and root.label == "C":
             heads = self.space.find("H", sizes[0])
             if heads is not None:
@@ -297,6 +300,15 @@ class Axes:
         if all(found.known for found in final):
             self.space.is_product(root, final)
         return final
+
+    def _heads(self, size: int) -> Dim:
+        """An axis that can only be heads: query heads, or, where those are more, key/value heads."""
+        known = self.space.find("H", size) or self.space.find("G", size)
+        if known is not None:
+            return known
+        heads = self.space.find("H")
+        grouped = heads is not None and heads.size > size and heads.size % size == 0
+        return self.space.named("G" if grouped else "H", size)
 
     def _drop_repeats(self, dims: list[Dim | None], whole: Dim) -> None:
         """A factor cannot be the whole, nor can two factors be one dimension."""
@@ -349,51 +361,63 @@ class Axes:
             columns = self.space.named("S", columns.size)
             if right_ref is not None:
                 self.seen_as[(self.index, right_ref)] = (*right[:-1], columns)
-        if rows.label == "T" and columns.label == "S" and not inner.known:
-            inner.become(self.space.named("D", inner.size))
+        if rows.label == "T" and columns.label == "S":
+            self.head_axis(inner)
         if left[-1].label == "S" and right[-2].label == "T" and right_ref is not None:
             self.seen_as[(self.index, right_ref)] = (*right[:-2], left[-1], right[-1])
         batch = self.broadcast([left[:-2], right[:-2]]) if len(left) > 2 or len(right) > 2 else ()
         return (*batch, rows, columns)
 
+    def head_axis(self, dim: Dim) -> None:
+        """The axis over which queries meet keys is D, unless it has a name that says more."""
+        root = dim.root()
+        if not root.known:
+            dim.become(self.space.named("D", dim.size))
+        elif root.part is not None and root.part[0].label == "C":
+            root.name = "D"  # a single head's share of the channels
+
     def projection(self, event: Event, inside: Dim, size: int) -> Dim:
         """The output axis of a linear layer over the axis `inside`."""
         inside = inside.root()
-        if size == inside.size:
+        said, multiple = self._declared(event, size)
+        if said is not None and (said.label != inside.label or said.size == inside.size):
+            return said
+        if multiple is None and size == inside.size:
             return inside
         if inside.times is not None and inside.times[1].size == size:
             return inside.times[1]
-        said = self._declared(event, size)
-        if said is not None and (said.label != inside.label or said.size == inside.size):
-            return said
-        if inside.known and size % inside.size == 0 and size // inside.size <= 8:
-            return self.space.multiple(size // inside.size, inside)
+        count = multiple if multiple is not None else 3
+        if inside.known and size == count * inside.size:
+            return self.space.multiple(count, inside)
+        if multiple is not None and size % multiple == 0:
+            return self.space.multiple(multiple, Dim(size // multiple))
         channels = self.space.find("C", size)
-        return channels if channels is not None else Dim(size)
+        return channels if channels is not None and not channels.root().mixed else Dim(size)
 
-    def _declared(self, event: Event, size: int) -> Dim | None:
-        """What the constructor says of the called layer: `self.key = nn.Linear(C, head_size)`."""
-        if event.code is None:
-            return None
-        place = node_at(event.code, event.lasti)
+    def _declared(self, event: Event, size: int) -> tuple[Dim | None, int | None]:
+        """What the constructor says of the called layer: `self.key = nn.Linear(C, head_size)`.
+
+        The dimension that the output width names, and k where it is k times something (`3 * d`).
+        """
+        place = node_at(event.code, event.lasti) if event.code is not None else None
         if place is None:
-            return None
+            return None, None
         file, node = place
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-            return None
+            return None, None
         around = next((p for p in file.ancestors(node) if isinstance(p, ast.ClassDef)), None)
         made = self.scope.attributes(around).get(node.func.attr) if around is not None else None
         if not isinstance(made, ast.Call):
-            return None
+            return None, None
         named = {item.arg: item.value for item in made.keywords if item.arg}
         expr = named.get("out_features", made.args[1] if len(made.args) > 1 else None)
-        letter = self.scope.letter(file, expr) if expr is not None else None
+        if expr is None:
+            return None, None
+        letter = self.scope.letter(file, expr)
         # Two widths both called C would be a confusion; the second one stays without a name.
-        if letter is None or (
-            letter == "C" and self.space.find("C") not in (None, self.space.find("C", size))
-        ):
-            return None
-        return self.space.named(letter, size)
+        if letter == "C" and self.space.find("C") not in (None, self.space.find("C", size)):
+            letter = None
+        return self.space.named(letter, size) if letter is not None else None, self.scope.multiple(file, expr)
 
     # -- indexing ------------------------------------------------------------------------------------------
 

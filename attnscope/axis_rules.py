@@ -69,7 +69,13 @@ def _first(axes: Axes, event: Event) -> Dims:
 
 
 def _elementwise(axes: Axes, event: Event) -> Sequence[Dims]:
-    return [axes.broadcast([axes.dims(ref) for ref in refs_of(event)])]
+    result = axes.broadcast([axes.dims(ref) for ref in refs_of(event)])
+    if result and result[-1].label == "S":
+        for ref in refs_of(event):  # a padding mask made over tokens is read over keys
+            dims = axes.dims(ref)
+            if dims and dims[-1].label == "T" and dims[-1].size == result[-1].size:
+                axes.seen_as[(axes.index, ref)] = (*dims[:-1], result[-1])
+    return [result]
 
 
 def _keep(axes: Axes, event: Event) -> Sequence[Dims]:
@@ -293,8 +299,8 @@ def _sdpa(axes: Axes, event: Event) -> Sequence[Dims]:
         axes.seen_as[(axes.index, int(key_ref))] = (*key[:-2], as_keys, key[-1])
         value_ref = int(_argument(event, 2, "value"))
         axes.seen_as[(axes.index, value_ref)] = (*value[:-2], as_keys, value[-1])
-    if not query[-1].known and query[-2].label == "T":
-        query[-1].become(axes.space.named("D", query[-1].size))
+    if query[-2].label == "T":
+        axes.head_axis(query[-1])
     mask = _argument(event, 3, "attn_mask")
     if isinstance(mask, Ref):
         keys = axes.space.named("S", key[-2].size)
@@ -346,8 +352,8 @@ def _einsum(axes: Axes, event: Event) -> Sequence[Dims]:
     if len(tokens) == 2:
         result[tokens[1]] = axes.space.named("S", result[tokens[1]].size)
         for letter, dim in known.items():
-            if not dim.known and letter not in output:
-                dim.become(axes.space.named("D", dim.size))
+            if letter not in output:
+                axes.head_axis(dim)
     return [tuple(result)]
 
 

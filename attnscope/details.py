@@ -132,7 +132,15 @@ def _reshape(before: Dims, after: Dims) -> str:
 
 
 def _view(words: Words, index: int, event: Event) -> str:
+    if not event.outputs:  # it raised: what was asked for
+        asked = [a for a in event.args[1:] if not isinstance(a, Ref)]
+        return f"[{', '.join(map(axis, words.inputs(index, event)[0]))}] → {_plain_sizes(asked)}"
     return _reshape(words.inputs(index, event)[0], words.output(event))
+
+
+def _plain_sizes(asked: Sequence[Any]) -> str:
+    flat = asked[0] if len(asked) == 1 and isinstance(asked[0], tuple) else asked
+    return f"[{', '.join(number(size) for size in flat)}]"
 
 
 def _transpose(words: Words, index: int, event: Event) -> str:
@@ -238,6 +246,16 @@ def _fill(words: Words, index: int, event: Event) -> str:
         said = words.said(event, 1 if base in ("torch", "F") else 0, "mask")
     shown = "a tensor's value" if isinstance(value, Ref) else number(value)
     return f"{shown} where {said}" if said else f"{shown} where the mask is True"
+
+
+def _where(words: Words, index: int, event: Event) -> str:
+    condition, one, other = words.said(event, 0), words.said(event, 1), words.said(event, 2)
+    place = words.axes.place(event)
+    if place is None or not isinstance(place[1], ast.Call) or not isinstance(place[1].func, ast.Attribute):
+        return ""
+    if ast.unparse(place[1].func.value) not in ("torch", "F"):  # x.where(condition, other)
+        condition, one, other = words.said(event, 0), ast.unparse(place[1].func.value), words.said(event, 1)
+    return f"{one} where {condition}, else {other}" if condition and other else ""
 
 
 def _arithmetic(words: Words, index: int, event: Event) -> str:
@@ -389,6 +407,7 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys("squeeze unsqueeze".split(), _new_axis),
     **dict.fromkeys("ones zeros full full_like empty arange eye rand randn".split(), _factory),
     **dict.fromkeys("layer_norm rms_norm".split(), lambda words, index, event: ""),
+    "where": _where,
     "einsum": _einsum,
     "linear": _linear,
     "embedding": _embedding,

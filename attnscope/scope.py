@@ -137,6 +137,18 @@ class Scope:
             return word_letter(key) if isinstance(key, str) else None
         return None
 
+    def multiple(self, file: SourceFile, expr: ast.expr, depth: int = 0) -> int | None:
+        """The whole number k in `k * something`, also through a name that stands for it; else None."""
+        if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Mult):
+            for side in (expr.left, expr.right):
+                count = _integer(side)
+                if count is not None and count > 1:
+                    return count
+        if isinstance(expr, ast.Name) and depth < _DEPTH:
+            meaning = self._local(file, expr)
+            return self.multiple(file, meaning, depth + 1) if meaning is not None else None
+        return None
+
     def _local(self, file: SourceFile, name: ast.Name) -> ast.expr | None:
         """What the function around `name` assigns to it."""
         function = file.function_of(name)

@@ -123,7 +123,10 @@ class Steps:
         key = (id(event.code), event.lasti, self._user_call(event.call))
         turn = self._turns.get(key, 0)
         self._turns[key] = turn + 1
-        return names.at(turn)
+        name = names.at(turn)
+        # A tensor that is unpacked is not what the names get: the `unbind` that follows makes that.
+        unpacked = name is not None and ", " in name and len(event.outputs) == 1 and event.op.name != "unbind"
+        return None if unpacked else name
 
     def _user_call(self, call: int) -> int:
         while call >= 0 and is_library(self.recording.calls[call][0]):
