@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import linecache
-import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
 
 from attnscope.diagnostic import Diagnostic
-from attnscope.render.layout import blank, clip, count, row, short_path, style_lines, wrap
+from attnscope.render.files import read_line, short_path
+from attnscope.render.layout import blank, clip, count, row, style_lines, wrap
 from attnscope.render.terminal import Lines, Style, cell_len, escape
 from attnscope.schema import Span
 
@@ -136,24 +135,6 @@ def _place(finding: Diagnostic, file: str) -> Span:
     return next(span for span in spans if span.file == file)
 
 
-def read_line(file: str, number: int) -> str:
-    """One line of source without its end; empty where it cannot be read."""
-    line = linecache.getline(file, number)
-    if not line and not linecache.getlines(file):
-        # linecache gives up on a file whose bytes break its declared encoding.
-        try:
-            with tokenize.open(file) as handle:
-                lines = handle.read().splitlines()
-        except (OSError, SyntaxError, UnicodeError, ValueError):
-            try:
-                with open(file, encoding="utf-8", errors="backslashreplace") as handle:
-                    lines = handle.read().splitlines()
-            except (OSError, ValueError):
-                return ""
-        return lines[number - 1] if 0 < number <= len(lines) else ""
-    return line.rstrip("\r\n")
-
-
 def _bar(style: Style, gutter: int, number: int | None = None) -> Text:
     line = Text()
     line.append(f"{number if number is not None else '':>{gutter}} |", style("gutter"))
@@ -163,20 +144,23 @@ def _bar(style: Style, gutter: int, number: int | None = None) -> Text:
 def _source_block(style: Style, file: str, by_line: dict[int, list[_Mark]], gutter: int) -> Lines:
     lines: Lines = []
     previous: int | None = None
+    dedent = _dedent([read_line(file, number) for number in by_line])
     for number, marks in by_line.items():
         if previous is not None and number > previous + 1:
             between = read_line(file, number - 1)
             if number == previous + 2 and between.strip():
-                shown, _ = _window(style, between, 0, 1, style.width - gutter - 3)
+                shown, _ = _window(style, between, 0, 1, style.width - gutter - 3, dedent)
                 lines.append(_bar(style, gutter, number - 1).append(" ").append_text(shown))
             else:
                 lines.append(_bar(style, gutter))
-        lines += _marked_line(style, read_line(file, number), number, marks, gutter)
+        lines += _marked_line(style, read_line(file, number), number, marks, gutter, dedent)
         previous = number
     return lines
 
 
-def _marked_line(style: Style, source: str, number: int, marks: Sequence[_Mark], gutter: int) -> Lines:
+def _marked_line(
+    style: Style, source: str, number: int, marks: Sequence[_Mark], gutter: int, dedent: int
+) -> Lines:
     room = max(8, style.width - gutter - 3)
     if not source:
         missing = Text("(the source cannot be read)", style("dim"))
@@ -187,7 +171,7 @@ def _marked_line(style: Style, source: str, number: int, marks: Sequence[_Mark],
         return lines
     ordered = sorted(marks, key=lambda mark: (mark.start, mark.end))
     start, end = ordered[0].start, max(mark.end for mark in ordered)
-    shown, columns = _window(style, source, start, end, room)
+    shown, columns = _window(style, source, start, end, room, dedent)
     lines = [_bar(style, gutter, number).append(" ").append_text(shown)]
     width = shown.cell_len
     spots: list[tuple[int, int, _Mark]] = []
@@ -270,7 +254,19 @@ def _label_below(
     return lines
 
 
-def _window(style: Style, source: str, start: int, end: int, room: int) -> tuple[Text, list[int]]:
+def _dedent(sources: Sequence[str]) -> int:
+    """How many of the leading cells that all lines share are left out: all but one step of indentation."""
+    indents = []
+    for source in sources:
+        if source.strip():
+            expanded = source.expandtabs(TAB)
+            indents.append(len(expanded) - len(expanded.lstrip(" ")))
+    return max(0, min(indents, default=0) - TAB)
+
+
+def _window(
+    style: Style, source: str, start: int, end: int, room: int, dedent: int
+) -> tuple[Text, list[int]]:
     """The source line as it is shown, and for each character the cell where it begins (one more for the end).
 
     Tabs become spaces, what a terminal would interpret becomes an escape. A line that is too long is cut
@@ -282,6 +278,14 @@ def _window(style: Style, source: str, start: int, end: int, room: int) -> tuple
         shown = " " * (TAB - columns[-1] % TAB) if char == "\t" else _shown(style, char)
         pieces.append(shown)
         columns.append(columns[-1] + cell_len(shown))
+    # Every piece of the indentation is made of spaces: what all lines share goes from the left.
+    left = dedent
+    for place, piece in enumerate(pieces):
+        if left <= 0 or piece.strip(" "):
+            break
+        pieces[place] = piece[left:]
+        left -= len(piece)
+    columns = [max(0, column - dedent + max(0, left)) for column in columns]
     if columns[-1] <= room:
         return Text("".join(pieces).rstrip()), columns
     mark = style.glyph("…", "~")

@@ -10,7 +10,10 @@ from attnscope.schema import Step, TensorInfo
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The modules at `paths` took the same steps, `steps` each, as the one at `like`."""
+    """The modules at `paths` took the same `steps` steps each as the one at `like`.
+
+    What their parent did between them, which was the same too, is not counted.
+    """
 
     like: str
     paths: tuple[str, ...]
@@ -94,7 +97,7 @@ def _fold_units(units: Sequence[_Unit], container: tuple[str, ...]) -> list[Step
     def flush() -> None:
         for like, indices in pending:
             paths = tuple(dict.fromkeys(".".join((*container, index)) for index in indices))
-            out.append(Same(".".join((*container, like.index)), paths, len(like.run) + len(like.glue)))
+            out.append(Same(".".join((*container, like.index)), paths, len(like.run)))
         pending.clear()
 
     for number, unit in enumerate(units):

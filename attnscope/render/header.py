@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from attnscope.render.layout import INDENT, count, paragraph, short_path
+from attnscope.render.files import short_path
+from attnscope.render.layout import INDENT, count, paragraph
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import ModelInfo
 
@@ -15,9 +16,8 @@ def draw_header(style: Style, model: ModelInfo, more: Sequence[str] = ()) -> Lin
     """Name, sizes, number of parameters, seed, where the weights are from, what was guessed."""
     name = model.layer or short_path(model.target or "module")
     facts = [f"{key} {_value(value)}" for key, value in model.config.items()]
-    line = Text()
-    line.append(style.text(name), style("title"))
-    lines = _facts(style, facts, line)
+    *lines, line = paragraph(style, name, look="title")
+    lines += _facts(style, facts, line)
     about = [count(model.parameters, "parameter")]
     if model.seed is not None:
         about.append(f"seed {model.seed}")

@@ -37,8 +37,9 @@ def _ramp_colors() -> tuple[tuple[str, str], ...]:
                 part = (at - low) / (high - low)
                 red, green, blue = (round(a + (b - a) * part) for a, b in zip(one, two, strict=True))
                 break
-        light = 0.299 * red + 0.587 * green + 0.114 * blue
-        colors.append((f"#{red:02x}{green:02x}{blue:02x}", "#000000" if light > 125 else "#ffffff"))
+        linear = [(part / 255) ** 2.2 for part in (red, green, blue)]
+        light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        colors.append((f"#{red:02x}{green:02x}{blue:02x}", "#000000" if light > 0.18 else "#ffffff"))
     return tuple(colors)
 
 
@@ -118,8 +119,9 @@ def legend(style: Style) -> list[Text]:
     if style.heat and style.unicode:
         line = Text(INDENT)
         line.append("0 ", dim)
-        for place in range(24):
-            line.append("█", color((place / 23) ** 2))
+        steps = max(2, min(24, style.width - 24))
+        for place in range(steps):
+            line.append("█", color((place / (steps - 1)) ** 2))
         line.append(" 1  blank: blocked", dim)
         return [line]
     bounds = [(char, f"{bound:.2f}".lstrip("0")) for char, bound in shade_bounds(style)]

@@ -38,7 +38,7 @@ def _entry(style: Style, name: str, texts: Sequence[str]) -> Lines:
             continue
         for part in (
             wrap(style.text(text), style.width - len(first))
-            if cell_len(text) > style.width - len(first)
+            if cell_len(style.text(text)) > style.width - len(first)
             else [style.text(text)]
         ):
             line = Text().append(first if not lines else " " * len(first), style("dim"))

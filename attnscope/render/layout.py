@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -61,6 +60,8 @@ def clip_left(text: str, width: int, style: Style) -> str:
     """`text` cut to its last `width` cells: the end of a path says the most."""
     if cell_len(text) <= width:
         return text
+    if width < 1:
+        return ""
     mark = style.glyph("…", "~")
     kept, cells = [], 0
     for char in reversed(text):
@@ -83,13 +84,13 @@ def wrap(text: str, width: int) -> list[str]:
                 line, used = f"{line} {word}", used + 1 + size
                 continue
             if used:
-                lines.append(line)
+                lines.append(line.rstrip())
             while size > width:
                 head, word = _break(word, width)
                 lines.append(head)
                 size = cell_len(word)
             line, used = word, size
-        lines.append(line)
+        lines.append(line.rstrip())
     return lines
 
 
@@ -189,17 +190,6 @@ def shape_text(style: Style, info: TensorInfo) -> Text:
         line.append(str(size))
     line.append("]", style("dim"))
     return line
-
-
-def short_path(file: str) -> str:
-    """A path as the reader knows it: relative below the working directory, else as it is."""
-    if not os.path.isabs(file):
-        return file
-    try:
-        relative = os.path.relpath(file)
-    except (OSError, ValueError):
-        return file
-    return file if relative.startswith("..") else relative
 
 
 def count(number: int, noun: str) -> str:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from attnscope.pooling import pool_blocks, pool_size
-from attnscope.render.layout import INDENT, blank, headed, heading, paragraph, short_path, wrap
+from attnscope.render.files import short_path
+from attnscope.render.layout import INDENT, blank, headed, heading, paragraph, wrap
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Attention, Mask, MaskOrigin
 
@@ -52,10 +53,7 @@ def draw_attention_masks(
                 break
         else:
             groups.append((one, [number]))
-    if len(groups) > 1:
-        lines = [heading(style, "mask", f"{len(groups)} different ones")]
-    else:
-        lines = []
+    lines = [heading(style, "mask", f"{len(groups)} different ones")] if len(groups) > 1 else []
     for one, numbers in groups:
         said = _summary(one)
         if len(groups) > 1:

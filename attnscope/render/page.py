@@ -15,7 +15,7 @@ from rich.style import Style as RichStyle
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from attnscope.render.terminal import cell_len
+from attnscope.render.terminal import cell_len, escape
 
 FONTS = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
 _BACKGROUND, _FOREGROUND = "#101418", "#d6dae0"
@@ -136,7 +136,7 @@ def _words(text: str, x: float, top: float, color: str | None, bold: bool) -> It
 
 
 def _xml(text: str) -> str:
-    return html_escape(text, quote=False)
+    return html_escape(escape(text), quote=False)
 
 
 def to_html_block(lines: Sequence[Text]) -> str:
@@ -167,5 +167,5 @@ def to_html(lines: Sequence[Text], title: str = "attnscope") -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{html_escape(title)}</title>\n</head>\n<body>\n{to_html_block(lines)}\n</body>\n</html>\n"
+        f"<title>{_xml(title)}</title>\n</head>\n<body>\n{to_html_block(lines)}\n</body>\n</html>\n"
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from rich.text import Text
 
 from attnscope.diagnostic import Report
+from attnscope.render.files import short_path
 from attnscope.render.findings import draw_findings, summary_line
 from attnscope.render.header import draw_header
-from attnscope.render.layout import INDENT, blank, heading, paragraph, short_path, wrap
+from attnscope.render.layout import INDENT, blank, heading, paragraph, wrap
 from attnscope.render.terminal import Lines, Style, cell_len
 
 

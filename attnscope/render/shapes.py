@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.text import Text
 
+from attnscope.render.files import read_line, short_path
 from attnscope.render.folding import Same, fold_layers
 from attnscope.render.layout import (
     INDENT,
@@ -18,7 +18,6 @@ from attnscope.render.layout import (
     row,
     rows,
     shape_text,
-    short_path,
     with_axes,
     wrap,
 )
@@ -26,6 +25,7 @@ from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Output, Step, TensorInfo
 
 SOURCE_FROM_WIDTH = 140
+NARROW_ROOM = 40
 
 
 def draw_shapes(style: Style, steps: Sequence[Step], output: Output | None = None) -> Lines:
@@ -49,10 +49,9 @@ def draw_shapes(style: Style, steps: Sequence[Step], output: Output | None = Non
         here = (item.module, item.file)
         if here != place:
             named = _place(style, item, len(files) > 1)
-            if named is not None:
-                if lines[-1].plain.strip():
-                    lines.append(blank())
-                lines.append(named)
+            if lines[-1].plain.strip():
+                lines.append(blank())
+            lines += named
             place, last_line = here, None
         lines += columns.step(item, repeated=last_line == (item.file, item.line))
         last_line = (item.file, item.line)
@@ -81,18 +80,15 @@ def _single_blanks(lines: Lines) -> Lines:
     return kept
 
 
-def _place(style: Style, step: Step, with_file: bool) -> Text | None:
+def _place(style: Style, step: Step, with_file: bool) -> Lines:
     """A line that says in whose code the next rows stand."""
-    if not step.module and not with_file:
-        return Text(f"{INDENT}(the module itself)", style("dim"))
-    line = Text(INDENT)
-    line.append(style.text(step.module or "(the module itself)"), style("strong"))
+    lines = paragraph(
+        style, step.module or "(the module itself)", first=INDENT, look="strong" if step.module else "dim"
+    )
     if with_file:
-        line.append(
-            "  " + clip_left(style.text(short_path(step.file)), style.width - line.cell_len - 2, style),
-            style("dim"),
-        )
-    return line
+        file = style.text(short_path(step.file))
+        lines[-1].append("  " + clip_left(file, style.width - lines[-1].cell_len - 2, style), style("dim"))
+    return lines
 
 
 def _same(style: Style, same: Same) -> str:
@@ -126,32 +122,41 @@ class _Columns:
             used += 2 + self.stride_width
         op_natural = max(cell_len(_operation(style, step)) for step in steps)
         shape_natural = max((self._shape(step).cell_len for step in steps), default=5)
-        room = max(20, style.width - used)
+        room = style.width - used
+        # Too narrow for a table of six columns: the shape goes below the operation.
+        self.narrow = room < NARROW_ROOM
+        if self.narrow:
+            self.source_width = 0
+            self.op_width = self.shape_width = max(8, room + 4 + self.memory_width)
+            return
         source_natural = (
             max((cell_len(_source(style, step)) for step in steps), default=0) if self.wide else 0
         )
         self.source_width = 0
         if self.wide and source_natural:
-            spare = room - min(op_natural, 38) - min(shape_natural, 44) - 2
+            spare = room - min(op_natural, 46) - min(shape_natural, 44) - 2
             self.source_width = max(0, min(source_natural, spare, 64))
             if self.source_width < 16:
                 self.source_width = 0
             else:
                 room -= self.source_width + 2
+        op_natural, shape_natural = max(op_natural, len("operation")), max(shape_natural, len("shape"))
         if op_natural + shape_natural <= room:
-            self.op_width, self.shape_width = op_natural, max(5, shape_natural)
+            self.op_width, self.shape_width = op_natural, shape_natural
         else:
             # Shapes are what is read across rows: they keep their line, the operation's words wrap.
             least = min(op_natural, max(24, room // 2 - 2))
-            self.shape_width = max(5, min(shape_natural, room - least))
-            self.op_width = max(8, room - self.shape_width)
+            self.shape_width = min(shape_natural, room - least)
+            self.op_width = room - self.shape_width
 
     def head(self) -> Text:
         dim = self.style("dim")
         names = ["line", *(["source"] if self.source_width else []), "variable"[: self.variable_width]]
         if self.variable_width < len("variable"):
             names[-1] = "var"
-        names += ["operation", "shape", "memory", *(["stride"] if self.wide else [])]
+        names.append("operation, shape" if self.narrow else "operation")
+        if not self.narrow:
+            names += ["shape", "memory", *(["stride"] if self.wide else [])]
         cells = [Text(name, dim) for name in names]
         return Text(INDENT).append_text(row(cells, self._widths(), right=(0,)))
 
@@ -159,7 +164,9 @@ class _Columns:
         widths = [self.line_width]
         if self.source_width:
             widths.append(self.source_width)
-        widths += [self.variable_width, self.op_width, self.shape_width, self.memory_width]
+        widths += [self.variable_width, self.op_width]
+        if not self.narrow:
+            widths += [self.shape_width, self.memory_width]
         if self.wide:
             widths.append(self.stride_width)
         return widths
@@ -176,8 +183,17 @@ class _Columns:
         name = clip(style.text(step.variable or ""), self.variable_width, style)
         cells.append([Text(name, look or style("strong"))])
         cells.append(self._operation_cell(step, look))
-        cells.append(self._shape_cell(step))
-        cells.append([Text("failed", style("error"))] if failed else [self._memory(step, look)])
+        memory = Text("failed", style("error")) if failed else self._memory(step, look)
+        if self.narrow:
+            shapes = self._shape_cell(step) if step.outputs else [Text("")]
+            if shapes[-1].cell_len + 2 + memory.cell_len > self.shape_width:
+                shapes.append(Text(""))
+            shapes[-1] = Text("  " if shapes[-1] else "").join(
+                [part for part in (shapes[-1], memory) if part]
+            )
+            cells[-1] += shapes
+        else:
+            cells += [self._shape_cell(step), [memory]]
         if self.wide:
             cells.append([self._stride_cell(step)])
         lines = [Text(INDENT).append_text(line) for line in rows(cells, self._widths(), right=(0,))]
@@ -306,15 +322,27 @@ def _wrap_shape(shape: Text, width: int) -> list[Text]:
     lines: list[Text] = []
     start = 0
     for place in [*breaks, len(shape.plain)]:
-        if place - start > width and lines_end(breaks, start, place) > start:
-            cut = lines_end(breaks, start, place)
+        if place - start > width and _last_break(breaks, start, place) > start:
+            cut = _last_break(breaks, start, place)
             lines.append(_stripped(shape[start:cut]))
             start = cut
     lines.append(_stripped(shape[start:]))
-    return [line if number == 0 else Text(" ").append_text(line) for number, line in enumerate(lines)]
+    return [part for line in lines for part in _cut(line, width)]
 
 
-def lines_end(breaks: Sequence[int], start: int, place: int) -> int:
+def _cut(line: Text, width: int) -> list[Text]:
+    """Parts of at most `width` cells: for names of axes that are longer than a column."""
+    parts: list[Text] = []
+    start, cells = 0, 0
+    for place, char in enumerate(line.plain):
+        if cells + cell_len(char) > max(2, width):
+            parts.append(line[start:place])
+            start, cells = place, 0
+        cells += cell_len(char)
+    return [*parts, line[start:]]
+
+
+def _last_break(breaks: Sequence[int], start: int, place: int) -> int:
     """The last break before `place` and behind `start`, or `start`."""
     return max((point for point in breaks if start < point < place), default=start)
 
@@ -329,4 +357,4 @@ def _stride(info: TensorInfo) -> str:
 
 
 def _source(style: Style, step: Step) -> str:
-    return style.text(linecache.getline(step.file, step.line).strip().expandtabs(4))
+    return style.text(read_line(step.file, step.line).strip().expandtabs(4))

@@ -390,7 +390,7 @@ def _top(style: Style, data: _Head, labels: tuple[list[str], list[str]], precisi
     said = "strongest keys per query"
     if len(queries) < data.queries:
         said += f", {len(queries)} of {data.queries:,} queries"
-    lines = [Text(INDENT).append(said, style("dim"))]
+    lines = paragraph(style, said, first=INDENT, look="dim")
     arrow = style.glyph(" ← ", " <- ")
     for query in queries:
         line = Text(INDENT)

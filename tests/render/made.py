@@ -90,7 +90,9 @@ class Steps:
         return index
 
 
-def forward_steps(file: str = SOURCE, module: str = "", fails: bool = False, into: Steps | None = None) -> Steps:
+def forward_steps(
+    file: str = SOURCE, module: str = "", fails: bool = False, into: Steps | None = None
+) -> Steps:
     """The steps of `source/attention.py` for B 1, T 6, C 16, H 2; with `fails`, its last `view` raises."""
     s = Steps(file) if into is None else into
     s.module = module
@@ -100,16 +102,36 @@ def forward_steps(file: str = SOURCE, module: str = "", fails: bool = False, int
     split += 0
     for line, name in ((15, "q"), (16, "k"), (17, "v")):
         s.add(
-            line, "view", "C 16 → H 2 × D 8", None, [info("B 1, T 6, H 2, D 8", (288, 48, 8, 1))], "view", since=split
+            line,
+            "view",
+            "C 16 → H 2 × D 8",
+            None,
+            [info("B 1, T 6, H 2, D 8", (288, 48, 8, 1))],
+            "view",
+            since=split,
         )
         s.add(
-            line, "transpose", "T ↔ H", name, [info("B 1, H 2, T 6, D 8", (288, 8, 48, 1))], "view", since=split
+            line,
+            "transpose",
+            "T ↔ H",
+            name,
+            [info("B 1, H 2, T 6, D 8", (288, 8, 48, 1))],
+            "view",
+            since=split,
         )
     turned = len(s.steps)
     s.add(18, "transpose", "T ↔ D", None, [info("B 1, H 2, D 8, S 6", (288, 8, 1, 48))], "view", since=split)
     s.add(18, "matmul", "[… T D] @ [… D S] → [… T S]", None, [info("B 1, H 2, T 6, S 6")])
     s.add(18, "mul", "× 0.3536", "att", [info("B 1, H 2, T 6, S 6")])
-    s.add(19, "getitem", "mask [:T, :T]  [8, 8] → [T 6, S 6]", None, [info("T 6, S 6", (8, 1))], "view", since=turned + 3)
+    s.add(
+        19,
+        "getitem",
+        "mask [:T, :T]  [8, 8] → [T 6, S 6]",
+        None,
+        [info("T 6, S 6", (8, 1))],
+        "view",
+        since=turned + 3,
+    )
     s.add(19, "eq", "== 0", None, [info("T 6, S 6", dtype="bool")])
     s.add(19, "masked_fill", "-inf where mask [T 6, S 6] is True", "att", [info("B 1, H 2, T 6, S 6")])
     s.add(20, "softmax", "over S", "att", [info("B 1, H 2, T 6, S 6")])
@@ -118,7 +140,9 @@ def forward_steps(file: str = SOURCE, module: str = "", fails: bool = False, int
     s.add(22, "transpose", "H ↔ T", None, [info("B 1, T 6, H 2, D 8", (96, 8, 48, 1))], "view", since=back)
     given = [info("B 1, T 6, H 2, D 8", (96, 8, 48, 1))]
     if fails:
-        message = "view size is not compatible with input tensor's size and stride\nUse .reshape(...) instead."
+        message = (
+            "view size is not compatible with input tensor's size and stride\nUse .reshape(...) instead."
+        )
         s.add(22, "view", "", "y", [], "view", inputs=given, error=message)
     else:
         s.add(22, "reshape", "H 2 × D 8 → C 16", "y", [info("B 1, T 6, C 16")], "copy", inputs=given)
@@ -188,7 +212,9 @@ BUG = Diagnostic(
     message="`CausalAttention` has no attribute `bias`",
     span=Span("bug.py", 46, 31, 46, 40),
     label="read here, before `att` [B 1, H 2, T 6, S 6] can be masked",
-    labels=(Label(Span("bug.py", 30, 30, 30, 36), "`mask` [1, 1, 1024, 1024] is registered here and never read"),),
+    labels=(
+        Label(Span("bug.py", 30, 30, 30, 36), "`mask` [1, 1, 1024, 1024] is registered here and never read"),
+    ),
     help="read `self.mask[:, :, :T, :T]`",
 )
 
