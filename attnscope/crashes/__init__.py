@@ -1,0 +1,78 @@
+"""Why a module crashed: an exception and the steps before it → diagnostics, most telling first.
+
+One file for each code; this table names them in the order in which they are asked. A file's docstring is
+what `attnscope explain` prints.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from attnscope.crashes.crash import Crash, Phase
+from attnscope.diagnostic import Diagnostic
+
+__all__ = ["RULES", "Crash", "Phase", "diagnose"]
+
+RULES: tuple[str, ...] = (
+    "as134_endless_recursion",
+    "as131_load_transposed",
+    "as133_load_names",
+    "as132_load_sizes",
+    "as104_super_init",
+    "as106_property",
+    "as103_init_twice",
+    "as102_set_on_one_path",
+    "as125_not_a_tensor",
+    "as101_missing_attribute",
+    "as105_name_taken",
+    "as137_no_forward",
+    "as128_unknown_name",
+    "as121_inplace_spoils_backward",
+    "as122_no_backward",
+    "as120_inplace_forbidden",
+    "as119_device",
+    "as124_is_causal_flag",
+    "as138_truth_of_a_tensor",
+    "as136_size_is_no_integer",
+    "as109_not_divisible",
+    "as118_mask_dtype",
+    "as117_dtypes_differ",
+    "as115_context_exceeded",
+    "as116_id_outside_vocabulary",
+    "as107_element_count",
+    "as108_view_of_noncontiguous",
+    "as110_wrong_number_of_parts",
+    "as126_axis_out_of_range",
+    "as112_wrong_features",
+    "as114_mask_shape",
+    "as111_matmul_sizes",
+    "as127_joined_sizes",
+    "as135_einsum",
+    "as113_broadcast",
+    "as123_call_arguments",
+    "as130_missing_key",
+    "as129_refused_by_the_code",
+    "as100_unexplained",
+)
+
+
+def diagnose(crash: Crash) -> tuple[Diagnostic, ...]:
+    """What is to be said of one crash; at least one finding, and never an exception.
+
+    A rule that itself fails on an unusual module is passed over: the next one, at last AS100, answers.
+    """
+    import torch
+
+    from attnscope.crashes.scene import Scene
+
+    # The user's function modes and tensor subclasses stay out of what is only looked at.
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        scene = Scene(crash)
+        for name in RULES:
+            try:
+                finding: Diagnostic | None = importlib.import_module(f"{__name__}.{name}").diagnose(scene)
+            except Exception:
+                finding = None
+            if finding is not None:
+                return (finding,)
+    return (Diagnostic("AS100", "error", f"`{type(crash.error).__name__}` was raised"),)

@@ -1,0 +1,158 @@
+'''AS113: two tensors do not broadcast against each other.
+
+Element by element, axes are matched from the last one; each pair must be equal, or one of them 1.
+
+It is bad because the wrong line is usually earlier: a transpose, a repeat, or a projection of the wrong
+sequence gave one of the two a size that only shows here.
+
+Example:
+
+    import torch
+    from torch import nn
+
+    class Example(nn.Module):
+        def forward(self, x):
+            y = x.transpose(1, 2)
+            return x + y
+
+Cure: give both the same layout (`x + y.transpose(1, 2)`), or insert the axis that is missing.
+'''
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from attnscope.crashes.scene import Op, Scene, sizes
+from attnscope.crashes.suspects import defined, misfits, mismatch, unique
+from attnscope.crashes.values import is_tensor
+from attnscope.diagnostic import Diagnostic, Label
+
+CODE = "AS113"
+ELEMENTWISE = frozenset(
+    "add sub mul div pow and or xor compare floor_divide remainder true_divide multiply subtract divide where eq ne "
+    "lt le gt ge maximum minimum masked_fill masked_fill_ add_ sub_ mul_ div_ addcmul lerp logical_and logical_or "
+    "logical_xor bitwise_and bitwise_or atan2 binary copy_ expand_as broadcast_to complex polar".split()
+)
+
+
+def pair(op: Op) -> list[tuple[ast.expr, Any]]:
+    return [(node, value) for node, value in op.inputs if is_tensor(value)]
+
+
+def diagnose(scene: Scene) -> Diagnostic | None:
+    op = scene.op
+    if op is None or op.name not in ELEMENTWISE or not isinstance(scene.error, RuntimeError):
+        return _written(scene)
+    operands = pair(op)
+    axis = mismatch(*(value.shape for _, value in operands))
+    if len(operands) < 2 or axis is None:
+        return None
+    clash = [(n, v) for n, v in operands if v.dim() >= -axis and int(v.shape[axis]) != 1][:2]
+    found = [int(value.shape[axis]) for _, value in clash]
+    shown = " and ".join(f"`{scene.text(n, 40)}` {scene.shape(v, n)}" for n, v in clash)
+    labels = _sources(scene, clash, axis)
+    return scene.finding(
+        CODE,
+        f"{shown} do not broadcast: {found[0]} against {found[1]} on axis {axis}",
+        label=f"{found[0]} against {found[1]} on axis {axis}",
+        labels=unique([*labels, *misfits(scene, clash)]),
+        help=_cure(scene, clash, axis),
+    )
+
+
+def _sources(scene: Scene, clash: list[tuple[ast.expr, Any]], axis: int) -> list[Label]:
+    """Where a size came in: the last line that made something from an argument that has it."""
+    labels: list[Label] = []
+    for node, value in clash:
+        if _is_plain_argument(scene, node):
+            continue
+        size = int(value.shape[axis])
+        links = scene.history(node, prefer=lambda item, size=size: size in tuple(item.shape))  # type: ignore[misc]
+        source = links[-1] if links else None
+        if source is None or source.kind != "argument" or not is_tensor(source.value):
+            continue
+        if size not in tuple(source.value.shape):
+            continue
+        made = [link for link in links if link.kind == "def"]
+        if made:
+            last = made[-1]
+            labels.append(
+                scene.label(
+                    last.node,
+                    f"`{last.name}` is made from `{source.name}` {sizes(source.value.shape)}: the {size} comes from it",
+                )
+            )
+    return labels
+
+
+def _is_plain_argument(scene: Scene, node: ast.AST) -> bool:
+    links = scene.history(node)
+    return bool(links) and links[0].kind == "argument"
+
+
+def _cure(scene: Scene, clash: list[tuple[ast.expr, Any]], axis: int) -> str:
+    (left_node, left), (right_node, right) = clash
+    a, b = scene.text(left_node, 40), scene.text(right_node, 40)
+    if left.dim() == right.dim():
+        for i in range(right.dim()):
+            for j in range(i + 1, right.dim()):
+                if mismatch(left.shape, right.transpose(i, j).shape) is None:
+                    return f"swap the axes {i} and {j} of one of them: `{_group(right_node, b)}.transpose({i}, {j})`"
+    small, large, text = (left, right, a) if left.dim() < right.dim() else (right, left, b)
+    if small.dim() < large.dim():
+        for spot in range(small.dim() + 1):
+            if mismatch(small.unsqueeze(spot).shape, large.shape) is None:
+                return f"insert the missing axis: `{_group(left_node if small is left else right_node, text)}.unsqueeze({spot})`"
+    for node, value in clash:
+        size, other = int(value.shape[axis]), [int(v.shape[axis]) for n, v in clash if n is not node][0]
+        links = scene.history(node, prefer=lambda item, size=size: size in tuple(item.shape))  # type: ignore[misc]
+        source = links[-1] if links else None
+        made = [link for link in links if link.kind == "def"]
+        if source is not None and source.kind == "argument" and made and is_tensor(source.value):
+            wanted = _argument_with(scene, other, source.name)
+            if wanted:
+                return (
+                    f"`{made[-1].name}` is made from `{source.name}`, whose length is {size}; "
+                    f"make it from `{wanted}`, whose length is {other}"
+                )
+    return f"make axis {axis} of `{a}` and of `{b}` equal, or 1"
+
+
+def _argument_with(scene: Scene, size: int, other: str) -> str:
+    """Another argument of the function that has a given size."""
+    if scene.reader is None:
+        return ""
+    code = scene.reader.body.frame.f_code
+    for name in code.co_varnames[: code.co_argcount]:
+        value = scene.reader.body.locals.get(name)
+        if name != other and is_tensor(value) and size in tuple(value.shape[:-1]):
+            return name
+    return ""
+
+
+def _group(node: ast.AST, text: str) -> str:
+    return f"({text})" if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare | ast.IfExp) else text
+
+
+def _written(scene: Scene) -> Diagnostic | None:
+    """`cache[:, :T] = k` where the place and the value differ in shape."""
+    node = scene.node
+    if not (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)):
+        return None
+    statement = scene.shot.statement if scene.shot is not None else None
+    if not isinstance(statement, ast.Assign) or not isinstance(scene.error, RuntimeError | IndexError):
+        return None
+    load = ast.copy_location(ast.Subscript(node.value, node.slice, ast.Load()), node)
+    place, value = scene.value(load), scene.value(statement.value)
+    if not is_tensor(place) or not is_tensor(value) or mismatch(place.shape, value.shape) is None:
+        return None
+    labels = [label for label in (defined(scene, statement.value), defined(scene, node.value)) if label]
+    return scene.finding(
+        CODE,
+        f"`{scene.text(statement.value, 40)}` {sizes(value.shape)} cannot be written to `{scene.text(node, 40)}` "
+        f"{sizes(place.shape)}",
+        label=f"{sizes(place.shape)} is to take {sizes(value.shape)}",
+        labels=labels,
+        help="write a value of the same shape as the place, or choose the place by the value's own sizes",
+    )

@@ -1,0 +1,75 @@
+'''AS136: a size is a float.
+
+`/` gives a float in Python, also where it divides evenly. Sizes of a `view`, a layer or a range must be
+integers.
+
+It is bad because the message speaks of argument types, and 4.0 looks like a good size.
+
+Example:
+
+    import torch
+    from torch import nn
+
+    class Example(nn.Module):
+        def forward(self, x):
+            b, t, c = x.shape
+            return x.view(b, t, 2, c / 2)
+
+Cure: divide with `//`.
+'''
+
+from __future__ import annotations
+
+import ast
+
+from attnscope.crashes.history import history
+from attnscope.crashes.scene import Scene
+from attnscope.diagnostic import Diagnostic, Label
+
+CODE = "AS136"
+
+
+def diagnose(scene: Scene) -> Diagnostic | None:
+    if not issubclass(type(scene.error), TypeError) or scene.node is None:
+        return None
+    if "float" not in scene.words:
+        return None
+    op = scene.op
+    if op is None or not isinstance(op.node, ast.Call):
+        return None
+    parts: list[ast.expr] = []
+    for node, value in (*op.inputs, *op.keywords.values()):
+        if type(value) is float:
+            parts.append(node)
+        elif isinstance(value, tuple | list) and isinstance(node, ast.Tuple | ast.List):
+            parts += [one for one, item in zip(node.elts, value, strict=False) if type(item) is float]
+    if not parts:
+        return None
+    wrong = parts[0]
+    value = scene.value(wrong)
+    labels: list[Label] = []
+    division: ast.AST | None = None
+    for link in history(wrong, scene.env, scene.evaluate):
+        if link.kind == "def":
+            labels.append(scene.label(link.node, f"`{link.name}` becomes {value} here"))
+            division = next((n for n in ast.walk(link.node) if _divides(n)), division)
+        elif link.kind == "attribute":
+            setting = scene.setting(link.name)
+            if setting is not None:
+                labels.append(scene.label(setting.node, f"`{link.name}` is set here"))
+                division = next((n for n in ast.walk(setting.node) if _divides(n)), division)
+    division = division or next((n for n in ast.walk(wrong) if _divides(n)), None)
+    cure = f"give an integer: `int({scene.text(wrong)})`"
+    if isinstance(division, ast.BinOp):
+        cure = f"divide with `//`: `{scene.text(division.left)} // {scene.text(division.right)}`"
+    return scene.finding(
+        CODE,
+        f"`{scene.text(wrong)}` is {value}, a float, and a size must be an integer",
+        label=f"`{scene.text(wrong, 40)}` is {value}",
+        labels=labels,
+        help=cure,
+    )
+
+
+def _divides(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)

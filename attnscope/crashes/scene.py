@@ -1,0 +1,349 @@
+"""Everything that the rules look at: the user's frame, the operation that failed, its operands, its class."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from attnscope.crashes.crash import Crash
+from attnscope.crashes.frames import Shot, chain, user_shots
+from attnscope.crashes.history import Link, history, operation
+from attnscope.crashes.syntax import Setting, settings
+from attnscope.crashes.values import (
+    UNKNOWN,
+    Env,
+    Evaluator,
+    FrameReader,
+    is_module,
+    is_tensor,
+    read,
+)
+from attnscope.diagnostic import Diagnostic, Label
+from attnscope.schema import Span, Step, TensorInfo
+from attnscope.source import SourceFile, parse, position_of
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """The operation that raised: its canonical name, its operands in order, its keywords, what was called."""
+
+    name: str
+    node: ast.AST
+    inputs: tuple[tuple[ast.expr, Any], ...]
+    keywords: dict[str, tuple[ast.expr, Any]]
+    callee: Any
+
+    @property
+    def tensors(self) -> tuple[tuple[ast.expr, Any], ...]:
+        given = (*self.inputs, *self.keywords.values())
+        return tuple((node, value) for node, value in given if is_tensor(value))
+
+    def argument(self, index: int, name: str) -> tuple[ast.expr, Any] | None:
+        """The operand at a place or under a name."""
+        if name in self.keywords:
+            return self.keywords[name]
+        return self.inputs[index] if index < len(self.inputs) else None
+
+
+def said(error: BaseException) -> str:
+    """The exception's own words on one line; a hostile `__str__` counts as none."""
+    try:
+        text = BaseException.__str__(error) if type(error).__str__ is BaseException.__str__ else str(error)
+    except BaseException:
+        return ""
+    if type(error) is KeyError and error.args:
+        try:
+            text = repr(error.args[0]) if type(error.args[0]) in (str, int) else ""
+        except BaseException:
+            text = ""
+    return " ".join(str(text).split())[:400]
+
+
+def sizes(shape: Any) -> str:
+    return "[" + ", ".join(str(int(n)) for n in shape) + "]"
+
+
+def dtype_name(value: Any) -> str:
+    return str(getattr(value, "dtype", value)).removeprefix("torch.")
+
+
+class Scene:
+    """One crash, looked at. All parts are worked out when they are first asked for."""
+
+    def __init__(self, crash: Crash) -> None:
+        self.crash = crash
+        self.error = crash.error
+        self.words = said(crash.error)
+        self.evaluate = Evaluator()
+
+    # -- where ------------------------------------------------------------------------------------
+
+    @cached_property
+    def cls(self) -> type | None:
+        return self.crash.cls or (type(self.crash.module) if self.crash.module is not None else None)
+
+    @cached_property
+    def home(self) -> str | None:
+        """The file of the class that was run."""
+        return class_file(self.cls) if self.cls is not None else None
+
+    @cached_property
+    def shots(self) -> tuple[Shot, ...]:
+        return user_shots(self.error, self.home)
+
+    @cached_property
+    def shot(self) -> Shot | None:
+        return self.shots[-1] if self.shots else None
+
+    @cached_property
+    def file(self) -> SourceFile | None:
+        if self.shot is not None and self.shot.source is not None:
+            return self.shot.source
+        return parse(self.home) if self.home else None
+
+    @cached_property
+    def node(self) -> ast.AST | None:
+        return self.shot.node if self.shot is not None else None
+
+    @cached_property
+    def reader(self) -> FrameReader | None:
+        if self.shot is None:
+            return None
+        outer = self.shots[-2] if len(self.shots) > 1 else None
+        return FrameReader(self.shot, outer, self.evaluate, self.error)
+
+    @cached_property
+    def env(self) -> Env:
+        return self.reader.env() if self.reader is not None else Env()
+
+    @cached_property
+    def owner(self) -> Any:
+        """The module in whose code the fault stands: `self` of the frame, else the module that was run."""
+        if self.reader is not None:
+            for shot in (self.shot, self.reader.body):
+                if shot is None:
+                    continue
+                code = shot.frame.f_code
+                names = code.co_varnames[:1] if code.co_argcount else ()
+                for name in (*names, "self"):
+                    value = shot.locals.get(name)
+                    if is_module(value):
+                        return value
+        return self.crash.module
+
+    @cached_property
+    def klass(self) -> ast.ClassDef | None:
+        """The class in whose source the fault stands."""
+        if self.reader is not None and self.reader.body.klass is not None:
+            return self.reader.body.klass
+        if self.cls is not None:
+            return class_node(self.cls)
+        return None
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        return settings(self.klass) if self.klass is not None else []
+
+    def setting(self, name: str, klass: ast.ClassDef | None = None) -> Setting | None:
+        """Where an attribute first gets its value."""
+        known = self.settings if klass is None else settings(klass)
+        return next((one for one in known if one.name == name), None)
+
+    # -- spans and words ---------------------------------------------------------------------------
+
+    @cached_property
+    def span(self) -> Span | None:
+        if self.shot is not None:
+            return self.shot.span
+        if self.klass is not None and self.file is not None:
+            return self.head(self.klass)
+        return None
+
+    def head(self, node: ast.AST) -> Span:
+        """The span of a node; of a compound statement or a class, its first line alone."""
+        assert self.file is not None
+        position = position_of(node)
+        if position is None:
+            return Span(self.file.name, 1, 1, 1, 1)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.If | ast.For | ast.While | ast.With):
+            line = self.file.lines[node.lineno - 1]
+            stripped = line.strip()
+            start = len(line) - len(line.lstrip()) + 1
+            return Span(self.file.name, node.lineno, start, node.lineno, start + len(stripped))
+        return self.file.node_span(node)
+
+    def label(self, node: ast.AST, text: str) -> Label:
+        return Label(self.head(node), text)
+
+    def text(self, node: ast.AST | None, limit: int = 80) -> str:
+        """The source text of a node on one line."""
+        if node is None:
+            return "…"
+        file = self.file
+        segment = None
+        if file is not None and position_of(node) is not None:
+            segment = ast.get_source_segment("\n".join(file.lines), node)
+        if segment is None:
+            try:
+                segment = ast.unparse(node)
+            except Exception:
+                return "…"
+        segment = " ".join(segment.split())
+        return segment if len(segment) <= limit else segment[: limit - 1] + "…"
+
+    def quote(self, node: ast.AST | None) -> str:
+        return f"`{self.text(node)}`"
+
+    # -- values --------------------------------------------------------------------------------------
+
+    def value(self, node: ast.AST | None, env: Env | None = None) -> Any:
+        return self.evaluate(node, env or self.env)
+
+    def show(self, node: ast.AST | None, value: Any) -> str:
+        """`` `att` [B 1, H 2, T 6, S 6]``: the source's words, and the shape with the axes that are known."""
+        return f"{self.quote(node)} {self.shape(value, node)}" if is_tensor(value) else self.quote(node)
+
+    def shape(self, value: Any, node: ast.AST | None = None) -> str:
+        shape = tuple(value.shape)
+        axes = self.axes(shape, self.text(node) if node is not None else None)
+        if axes is None:
+            return sizes(shape)
+        return (
+            "["
+            + ", ".join(f"{a} {n}" if a else str(n) for a, n in zip(axes, shape, strict=True))
+            + "]"
+        )
+
+    def axes(self, shape: tuple[int, ...], name: str | None) -> tuple[str | None, ...] | None:
+        """Axis names that a recorded step gives to the variable of this name and shape."""
+        for step in reversed(self.crash.steps):
+            for info in step.outputs:
+                if name is not None and step.variable == name and info.shape == shape and any(info.axes):
+                    return info.axes
+        return None
+
+    @cached_property
+    def failed(self) -> Step | None:
+        """The recorded step that raised."""
+        last = self.crash.steps[-1] if self.crash.steps else None
+        return last if last is not None and last.error is not None else None
+
+    @cached_property
+    def op(self) -> Op | None:
+        """The operation at the fault, with its operands worked out."""
+        return self.operation_of(self.node, self.env)
+
+    def operation_of(self, node: ast.AST | None, env: Env) -> Op | None:
+        if isinstance(node, ast.Expr):
+            node = node.value
+        if node is None:
+            return None
+        known = operation(node, env, self.evaluate)
+        if known is None:
+            return None
+        name, operands = known
+        inputs = tuple((operand, self.evaluate(operand, env)) for operand in operands)
+        keywords: dict[str, tuple[ast.expr, Any]] = {}
+        callee: Any = None
+        if isinstance(node, ast.Call):
+            keywords = {
+                str(word.arg): (word.value, self.evaluate(word.value, env))
+                for word in node.keywords
+                if word.arg is not None
+            }
+            if isinstance(node.func, ast.Attribute):
+                owner = self.evaluate(node.func.value, env)
+                if owner is not UNKNOWN and not is_tensor(owner):
+                    callee = read(owner, node.func.attr)
+            else:
+                callee = self.evaluate(node.func, env)
+        return Op(name, node, inputs, keywords, callee)
+
+    def history(
+        self, node: ast.AST | None, env: Env | None = None, prefer: Callable[[Any], bool] | None = None
+    ) -> list[Link]:
+        return history(node, env or self.env, self.evaluate, prefer)
+
+    @cached_property
+    def torch_frame(self) -> dict[str, Any]:
+        """The locals of the innermost frame of PyTorch's own Python code, {} where there is none."""
+        shots = list(chain(self.error.__traceback__))
+        if not shots or self.shot is None:
+            return {}
+        last = shots[-1]
+        return {} if last.frame is self.shot.frame else dict(last.frame.f_locals)
+
+    def torch_functions(self) -> list[str]:
+        """The names of PyTorch's Python functions between the user's frame and the fault."""
+        names: list[str] = []
+        for shot in chain(self.error.__traceback__):
+            if self.shot is not None and shot.frame is self.shot.frame:
+                names = []
+            else:
+                names.append(shot.frame.f_code.co_name)
+        return names
+
+    # -- findings ------------------------------------------------------------------------------------
+
+    def finding(
+        self,
+        code: str,
+        message: str,
+        *,
+        label: str = "",
+        labels: list[Label] | tuple[Label, ...] = (),
+        notes: list[str] | tuple[str, ...] = (),
+        help: str = "",
+        at: Span | None = None,
+    ) -> Diagnostic:
+        span = at or self.span
+        seen: set[tuple[int, int, int]] = set()
+        kept: list[Label] = []
+        for one in labels:
+            key = (one.span.line, one.span.column, one.span.end_column)
+            if key not in seen and (span is None or one.span != span):
+                seen.add(key)
+                kept.append(one)
+        return Diagnostic(code, "error", message, span, label, tuple(kept), tuple(notes), help)
+
+
+def class_file(cls: type) -> str | None:
+    """The file in which a class's methods stand."""
+    for item in vars(cls).values():
+        if isinstance(item, FunctionType):
+            return item.__code__.co_filename
+    try:
+        return inspect.getsourcefile(cls)
+    except (TypeError, OSError):
+        return None
+
+
+def class_node(cls: type) -> ast.ClassDef | None:
+    """The `class` statement of a class, found by the lines of its methods."""
+    name = class_file(cls)
+    parsed = parse(name) if name else None
+    if parsed is None:
+        return None
+    lines = [item.__code__.co_firstlineno for item in vars(cls).values() if isinstance(item, FunctionType)]
+    found = [
+        node for node in ast.walk(parsed.tree) if isinstance(node, ast.ClassDef) and node.name == cls.__name__
+    ]
+    for node in found:
+        if any(node.lineno <= line <= (node.end_lineno or node.lineno) for line in lines):
+            return node
+    return found[-1] if found else None
+
+
+def twin_of(info: TensorInfo) -> Any:
+    """A recorded tensor as a twin."""
+    kind = getattr(torch, info.dtype.removeprefix("torch."), None)
+    if not isinstance(kind, torch.dtype):
+        return UNKNOWN
+    return torch.empty_strided(info.shape, info.stride, dtype=kind, device="meta")

@@ -1,0 +1,205 @@
+"""Which earlier lines a misfit comes from: the definitions of the operands, and what sets one apart."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from attnscope.crashes.history import Link, signature
+from attnscope.crashes.scene import Scene, sizes
+from attnscope.crashes.syntax import is_before
+from attnscope.crashes.values import UNKNOWN, is_tensor
+from attnscope.diagnostic import Label
+
+REPEATS = ("repeat_interleave", "repeat", "expand", "tile", "expand_as")
+
+
+def defined(scene: Scene, node: ast.AST, value: Any = UNKNOWN) -> Label | None:
+    """Where the (first) name in an operand got its value, with the shape it then had."""
+    for link in scene.history(node):
+        if link.kind == "def":
+            shape = f" {scene.shape(link.value)}" if is_tensor(link.value) else ""
+            return scene.label(link.node, f"`{link.name}`{shape} is made here")
+        if link.kind == "attribute":
+            setting = scene.setting(link.name)
+            if setting is not None:
+                shape = f" {sizes(link.value.shape)}" if is_tensor(link.value) else ""
+                kept = "registered" if setting.registered else "set"
+                return scene.label(setting.target, f"`{link.name}`{shape} is {kept} here")
+            return None
+    return None
+
+
+def all_defined(scene: Scene, nodes: Iterable[ast.AST]) -> list[Label]:
+    return [label for node in nodes if (label := defined(scene, node)) is not None]
+
+
+def misfits(scene: Scene, operands: Sequence[tuple[ast.AST, Any]]) -> list[Label]:
+    """Labels for the lines that most likely made the operands unfit, most telling first.
+
+    First operations that are odd in themselves (heads repeated along another axis, all axes reversed),
+    then what one of several like-made tensors does differently, then the operands' definitions.
+    """
+    labels: list[Label] = []
+    for node, _ in operands:
+        for link in scene.history(node):
+            text = odd(scene, link)
+            if text:
+                labels.append(scene.label(link.node, text))
+    labels += different(scene, operands)
+    told = {label.span.line for label in labels}
+    labels += [one for one in all_defined(scene, [node for node, _ in operands]) if one.span.line not in told]
+    return unique(labels)
+
+
+def unique(labels: Iterable[Label]) -> list[Label]:
+    """At most one label for a line and a column, in order."""
+    seen: set[tuple[int, int]] = set()
+    kept = []
+    for label in labels:
+        key = (label.span.line, label.span.column)
+        if key not in seen:
+            seen.add(key)
+            kept.append(label)
+    return kept
+
+
+def odd(scene: Scene, link: Link) -> str:
+    """What is remarkable in one operation, as a fact; "" for an ordinary one."""
+    if link.kind != "op" or not is_tensor(link.before) or not is_tensor(link.value):
+        return ""
+    before, after = tuple(link.before.shape), tuple(link.value.shape)
+    if link.name in REPEATS and len(before) == len(after) == 4:
+        grown = [axis for axis in range(len(before)) if before[axis] != after[axis] and before[axis] != 1]
+        if grown:
+            axis = grown[0]
+            return f"axis {axis} grows from {before[axis]} to {after[axis]} here: {sizes(before)} → {sizes(after)}"
+    if link.name in ("permute", "T", "t") and len(before) > 2 and after == before[::-1]:
+        order = _order(scene, link)
+        if link.name != "permute" or order == list(range(len(before)))[::-1]:
+            return f"reverses all the axes: {sizes(before)} → {sizes(after)}"
+    return ""
+
+
+def _order(scene: Scene, link: Link) -> list[int] | None:
+    if not isinstance(link.node, ast.Call):
+        return None
+    values = [scene.value(arg, link.env) for arg in link.node.args]
+    if len(values) == 1 and isinstance(values[0], tuple | list):
+        values = list(values[0])
+    if all(type(value) is int for value in values):
+        return [value % len(values) for value in values]
+    return None
+
+
+def different(scene: Scene, operands: Sequence[tuple[ast.AST, Any]]) -> list[Label]:
+    """What one of several tensors that are made alike (q, k, v) does that the others do not."""
+    made = _signatures(scene, operands)
+    labels: list[Label] = []
+    names = list(made)
+    for name in names:
+        mine = [text for text, _ in made[name]]
+        alike = [
+            other for other in names if other != name and _close(mine, [text for text, _ in made[other]])
+        ]
+        same = [other for other in names if other != name and [t for t, _ in made[other]] == mine]
+        if same or not alike:
+            continue
+        other = max(
+            alike,
+            key=lambda one: sum([t for t, _ in made[x]] == [t for t, _ in made[one]] for x in names),
+        )
+        label = _difference(scene, name, made[name], other, made[other])
+        if label is not None:
+            labels.append(label)
+    return labels
+
+
+def _signatures(
+    scene: Scene, operands: Sequence[tuple[ast.AST, Any]]
+) -> dict[str, list[tuple[str, ast.AST]]]:
+    found: dict[str, list[tuple[str, ast.AST]]] = {}
+    nodes: dict[str, ast.AST] = {}
+    for node, _ in operands:
+        nodes[scene.text(node)] = node
+    if scene.reader is not None and scene.shot is not None:
+        place = scene.shot.statement
+        for name, value in list(scene.reader.body.locals.items())[:60]:
+            if is_tensor(value) and name not in nodes and name in scene.reader.defs and place is not None:
+                nodes[name] = ast.copy_location(ast.Name(name, ast.Load()), place)
+    for text, node in nodes.items():
+        links = scene.history(node)
+        # Names of the tensors themselves do not count: `q.view(…)` and `k.view(…)` are made alike.
+        steps = [
+            (re.sub(r"\s+", "", said), where) for said, where in signature(links, scene.text) if where is not node
+        ]
+        if steps:
+            found[text] = steps
+    return found
+
+
+def _close(left: list[str], right: list[str]) -> bool:
+    if left == right or not left or not right:
+        return False
+    if len(left) == len(right):
+        return sum(a != b for a, b in zip(left, right, strict=True)) == 1 and (
+            len(left) > 1 or left[0].split("(")[0] == right[0].split("(")[0]
+        )
+    short, long = sorted((left, right), key=len)
+    return len(long) - len(short) == 1 and any(long[:i] + long[i + 1 :] == short for i in range(len(long)))
+
+
+def _difference(
+    scene: Scene,
+    name: str,
+    mine: list[tuple[str, ast.AST]],
+    other: str,
+    theirs: list[tuple[str, ast.AST]],
+) -> Label | None:
+    for index, (text, node) in enumerate(mine):
+        if index >= len(theirs):
+            return scene.label(node, f"`{name}` takes `{text}` here, `{other}` does not")
+        if text != theirs[index][0]:
+            if len(mine) == len(theirs):
+                return scene.label(
+                    node, f"`{name}` takes `{text}` here where `{other}` takes `{theirs[index][0]}`"
+                )
+            if len(mine) < len(theirs):
+                return scene.label(node, f"`{name}` does not take `{theirs[index][0]}` as `{other}` does")
+            return scene.label(node, f"`{name}` takes `{text}` here, `{other}` does not")
+    if len(mine) < len(theirs) and mine:
+        return scene.label(mine[-1][1], f"`{name}` does not take `{theirs[len(mine)][0]}` as `{other}` does")
+    return None
+
+
+def overwritten(scene: Scene, name: str) -> ast.stmt | None:
+    """The assignment of `name` whose value is never read: the next one overwrites it unseen."""
+    if scene.reader is None:
+        return None
+    places = [pair[0] for pair in scene.reader.defs.get(name, ())]
+    function = scene.reader.body.function
+    if len(places) < 2 or function is None:
+        return None
+    first, second = places[-2], places[-1]
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
+            inside = node in ast.walk(second)
+            if inside or (is_before(first, node) and is_before(node, second)):
+                return None
+    return first
+
+
+def broadcastable(*shapes: Sequence[int]) -> bool:
+    return mismatch(*shapes) is None
+
+
+def mismatch(*shapes: Sequence[int]) -> int | None:
+    """The axis, counted from the end (-1), at which shapes do not broadcast; the leftmost such axis."""
+    worst: int | None = None
+    for axis in range(1, max((len(shape) for shape in shapes), default=0) + 1):
+        found = {int(shape[-axis]) for shape in shapes if len(shape) >= axis} - {1}
+        if len(found) > 1:
+            worst = -axis
+    return worst
