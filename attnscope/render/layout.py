@@ -118,6 +118,7 @@ def paragraph(style: Style, text: str, *, first: str = "", rest: str | None = No
     for number, part in enumerate(wrap(style_lines(style, text), style.width - cell_len(first))):
         line = Text(first if number == 0 else rest)
         line.append(part, style(look) if look else "")
+        line.rstrip()
         lines.append(line)
     return lines
 

@@ -82,9 +82,8 @@ def _single_blanks(lines: Lines) -> Lines:
 
 def _place(style: Style, step: Step, with_file: bool) -> Lines:
     """A line that says in whose code the next rows stand."""
-    lines = paragraph(
-        style, step.module or "(the module itself)", first=INDENT, look="strong" if step.module else "dim"
-    )
+    look = "strong" if step.module else "dim"
+    lines = paragraph(style, step.module or "(the module itself)", first=INDENT, look=look)
     if with_file:
         file = style.text(short_path(step.file))
         lines[-1].append("  " + clip_left(file, style.width - lines[-1].cell_len - 2, style), style("dim"))

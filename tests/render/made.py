@@ -94,31 +94,16 @@ def forward_steps(
     file: str = SOURCE, module: str = "", fails: bool = False, into: Steps | None = None
 ) -> Steps:
     """The steps of `source/attention.py` for B 1, T 6, C 16, H 2; with `fails`, its last `view` raises."""
-    s = Steps(file) if into is None else into
+    s = Steps() if into is None else into
     s.module = module
     s.add(14, "linear", "C 16 → 3C 48", None, [info("B 1, T 6, 3C 48")], inputs=[info("B 1, T 6, C 16")])
     third = info("B 1, T 6, C 16", (288, 48, 1))
     split = s.add(14, "split", "3C → C, C, C", "q, k, v", [third, third, third], "view")
-    split += 0
+    apart = info("B 1, T 6, H 2, D 8", (288, 48, 8, 1))
+    swapped = info("B 1, H 2, T 6, D 8", (288, 8, 48, 1))
     for line, name in ((15, "q"), (16, "k"), (17, "v")):
-        s.add(
-            line,
-            "view",
-            "C 16 → H 2 × D 8",
-            None,
-            [info("B 1, T 6, H 2, D 8", (288, 48, 8, 1))],
-            "view",
-            since=split,
-        )
-        s.add(
-            line,
-            "transpose",
-            "T ↔ H",
-            name,
-            [info("B 1, H 2, T 6, D 8", (288, 8, 48, 1))],
-            "view",
-            since=split,
-        )
+        s.add(line, "view", "C 16 → H 2 × D 8", None, [apart], "view", since=split)
+        s.add(line, "transpose", "T ↔ H", name, [swapped], "view", since=split)
     turned = len(s.steps)
     s.add(18, "transpose", "T ↔ D", None, [info("B 1, H 2, D 8, S 6", (288, 8, 1, 48))], "view", since=split)
     s.add(18, "matmul", "[… T D] @ [… D S] → [… T S]", None, [info("B 1, H 2, T 6, S 6")])
@@ -140,9 +125,7 @@ def forward_steps(
     s.add(22, "transpose", "H ↔ T", None, [info("B 1, T 6, H 2, D 8", (96, 8, 48, 1))], "view", since=back)
     given = [info("B 1, T 6, H 2, D 8", (96, 8, 48, 1))]
     if fails:
-        message = (
-            "view size is not compatible with input tensor's size and stride\nUse .reshape(...) instead."
-        )
+        message = "view size is not compatible with input tensor's size and stride\nUse .reshape(...)."
         s.add(22, "view", "", "y", [], "view", inputs=given, error=message)
     else:
         s.add(22, "reshape", "H 2 × D 8 → C 16", "y", [info("B 1, T 6, C 16")], "copy", inputs=given)
