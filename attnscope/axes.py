@@ -219,14 +219,39 @@ class Axes:
         if groups is None:
             return tuple(Dim(size) for size in sizes)
         result: list[Dim] = []
-        for left, right in groups:
+        for left, right in self._with_single(event, groups, before, exprs):
             part = [before[i] for i in left]
             result += self._group(event, part, [sizes[j] for j in right], [exprs[j] for j in right])
-        for j in range(len(result) - 1):
-            # One head: the axis of size 1 is H, and what stands beside it is no longer C but D.
-            if sizes[j] == 1 and result[j].label in ("H", "G") and result[j + 1].label == "C":
-                result[j + 1] = self.space.named("D", sizes[j + 1])
         return tuple(result)
+
+    def _with_single(
+        self,
+        event: Event,
+        groups: list[tuple[range, range]],
+        before: Dims,
+        exprs: list[ast.expr | None],
+    ) -> list[tuple[range, range]]:
+        """One head, or heads of one channel: an axis of size 1 beside another is a factor of it too."""
+        joined: list[tuple[range, range]] = []
+        for left, right in groups:
+            letters = [self.letter(event, exprs[j]) for j in right]
+            last = joined[-1] if joined else None
+            last_letters = [self.letter(event, exprs[j]) for j in last[1]] if last is not None else []
+            single = (
+                last is not None and {len(last[0]), len(left)} == {0, 1} and len(last[1]) == len(right) == 1
+            )
+            heads = last_letters in (["H"], ["G"]) and (letters in (["D"], [None]))
+            merged = False
+            if last is not None and {len(last[1]), len(right)} == {0, 1} and len(last[0]) == len(left) == 1:
+                merged = self.space.product([before[last[0].start], before[left.start]]) is not None
+            if last is not None and (merged or (single and heads)):
+                joined[-1] = (
+                    range(min(last[0].start, left.start), max(last[0].stop, left.stop)),
+                    range(last[1].start, right.stop),
+                )
+            else:
+                joined.append((left, right))
+        return joined
 
     def _group(
         self, event: Event, part: list[Dim], sizes: list[int], exprs: list[ast.expr | None]
@@ -284,7 +309,7 @@ class Axes:
                 return [Dim(size, mixed=True) for size in sizes]
         dims = [self.factor(event, expr, size) for expr, size in zip(exprs, sizes, strict=True)]
         self._drop_repeats(dims, root)
-        unknown = [i for i, found in enumerate(dims) if found is None and sizes[i] > 1]
+        unknown = [i for i, found in enumerate(dims) if found is None]
         letters = {found.label for found in dims if found is not None}
         if len(unknown) == 1 and letters & {"H", "G"} and "D" not in letters:
             size = sizes[unknown[0]]
@@ -323,6 +348,9 @@ class Axes:
             seen.add(id(dim.root()))
 
     def _merge(self, event: Event, part: list[Dim], expr: ast.expr | None) -> Dim:
+        whole = self.space.product(part)
+        if whole is not None:
+            return whole
         real = [dim for dim in part if dim.size != 1] or part[:1]
         if len(real) == 1:
             return real[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 from attnscope.axes import Axes
 from attnscope.axis_rules import permutation
-from attnscope.dims import Dim, Dims, regroup
+from attnscope.dims import Dim, Dims, Space, join_singles, regroup
 from attnscope.record import Event
 from attnscope.tensors import Ref, refs_in
 
@@ -111,10 +111,11 @@ def _matrix(dims: Dims) -> str:
     return f"[… {tail}]" if len(dims) > 2 else f"[{tail}]"
 
 
-def _reshape(before: Dims, after: Dims) -> str:
+def _reshape(space: Space, before: Dims, after: Dims) -> str:
     groups = regroup([d.size for d in before], [d.size for d in after])
     if groups is None:
         return f"{_times(before)} → {_times(after)}"
+    groups = join_singles(space, groups, before, after)
     parts: list[str] = []
     for left, right in groups:
         old, new = [before[i] for i in left], [after[j] for j in right]
@@ -123,7 +124,8 @@ def _reshape(before: Dims, after: Dims) -> str:
         elif not new:
             parts.append(f"{axis(old[0])} dropped")
         elif len(old) > 1 or len(new) > 1:
-            real_old = [d for d in old if d.size != 1] or old
+            known = space.product(old) is not None
+            real_old = old if known else [d for d in old if d.size != 1] or old
             cut = any(d.root().mixed for d in new) and not any(d.root().mixed for d in old)
             parts.append(f"{_times(real_old)} → {_times(new)}{' (re-cut across axes)' if cut else ''}")
         elif old[0].label != new[0].label and old[0].known:
@@ -135,7 +137,7 @@ def _view(words: Words, index: int, event: Event) -> str:
     if not event.outputs:  # it raised: what was asked for
         asked = [a for a in event.args[1:] if not isinstance(a, Ref)]
         return f"[{', '.join(map(axis, words.inputs(index, event)[0]))}] → {_plain_sizes(asked)}"
-    return _reshape(words.inputs(index, event)[0], words.output(event))
+    return _reshape(words.axes.space, words.inputs(index, event)[0], words.output(event))
 
 
 def _plain_sizes(asked: Sequence[Any]) -> str:

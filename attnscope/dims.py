@@ -139,6 +139,23 @@ class Space:
         return known
 
 
+def join_singles(
+    space: Space, groups: list[tuple[range, range]], before: Dims, after: Dims
+) -> list[tuple[range, range]]:
+    """Groups of a reshape in which an axis of size 1 that is a factor of its neighbour stands with it."""
+    joined: list[tuple[range, range]] = []
+    for left, right in groups:
+        if joined:
+            both = (range(joined[-1][0].start, left.stop), range(joined[-1][1].start, right.stop))
+            old, new = [before[i] for i in both[0]], [after[j] for j in both[1]]
+            split = len(old) == 1 and len(new) == 2 and space.product(new) is not None
+            if split or (len(old) == 2 and len(new) == 1 and space.product(old) is not None):
+                joined[-1] = both
+                continue
+        joined.append((left, right))
+    return joined
+
+
 def labels(dims: Sequence[Dim]) -> tuple[str | None, ...]:
     """The names of a tensor's axes."""
     return tuple(dim.label for dim in dims)
