@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 class Keep:
     """What a trace keeps of a run.
 
-    `attention`: look for attention at all. `layers`: keep the weights of these alone (None: of all).
+    `attention`: look for attention at all; `weights`: keep its weights, not the masks alone.
     `cells`: reduce weights to at most so many cells a side, with the `top` heaviest keys of each query, as
     soon as they were used (None: keep each matrix whole). `scores`: also the scores before the mask.
     `values`: the numbers of every step. `inner`: also the steps of PyTorch's own code.
     """
 
     attention: bool = True
-    layers: frozenset[int] | None = None
+    weights: bool = True
     cells: int | None = None
     top: int = 4
     scores: bool = False
@@ -169,12 +169,11 @@ def _record(
     if keep.attention:
         from attnscope.capture import Capture
 
-        layers = keep.layers
         capture = Capture(
             "weights" if keep.cells is None else "pooled",
             scores=keep.scores,
             pool=None if keep.cells is None else _pool(keep.cells, keep.top),
-            wanted=None if layers is None else lambda number: number in layers,
+            wanted=None if keep.weights else lambda number: False,
         )
     return record(
         module, args, kwargs, inner=keep.inner, values=keep.values, capture=capture, input_axes=input_axes

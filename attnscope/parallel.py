@@ -18,7 +18,7 @@ from attnscope.schema import Attention, Pooled
 
 
 def join_parallel(recording: Recording, attention: Sequence[Attention]) -> list[Attention]:
-    """The attentions in order, with neighbours `X.0`, `X.1`, … that run in parallel joined as heads of `X`."""
+    """The attentions in order; neighbours `X.0`, `X.1`, … that run in parallel become heads of `X`."""
     found = recording.capture.found if recording.capture is not None else []
     joined: list[Attention] = []
     group: list[Attention] = []

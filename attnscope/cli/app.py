@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 import attnscope
+from attnscope.cli.parsing import Command
 from attnscope.errors import UsageError
 from attnscope.text import unknown
 
@@ -23,22 +24,16 @@ EXAMPLES = ('attnscope trace "Your journey starts with one step"', "attnscope ma
 _HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
 
 
-class _Command(TyperCommand):
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta["attnscope.args"] = list(args)  # the parser forgets them, an error message needs them
-        return super().parse_args(ctx, args)
-
-
 class _Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return _load(cmd_name) if cmd_name in COMMANDS else None
+        return load(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in COMMANDS:
-            return args[0], _load(args[0]), args[1:]
+            return args[0], load(args[0]), args[1:]
         error = unknown("command", args[0], COMMANDS)
         if " " in args[0]:
             error = UsageError("there is no command before the text", "try attnscope trace TEXT")
@@ -69,10 +64,11 @@ def build() -> Any:
     return typer.main.get_command(application)
 
 
-def _load(name: str) -> Any:
+def load(name: str) -> Any:
+    """The command called `name` alone, ready to parse."""
     module = import_module(f"attnscope.cli.{name}")
     application = _new()
-    application.command(name, cls=_Command, context_settings=_HELP_FLAGS, epilog=_epilog(module.EXAMPLES))(
+    application.command(name, cls=Command, context_settings=_HELP_FLAGS, epilog=_epilog(module.EXAMPLES))(
         module.run
     )
     return typer.main.get_command(application)

@@ -14,7 +14,7 @@ from typing import Any
 from attnscope.errors import UsageError
 
 OK, USAGE, INTERNAL, NO_OUTPUT, INTERRUPTED, PIPE_CLOSED = 0, 2, 70, 74, 130, 141
-"""Exit codes: those of sysexits.h for an internal error and for output that fails; 128 and more for signals."""
+"""Exit codes: those of sysexits.h for an internal error and for failing output; 128 and more for signals."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -43,14 +43,16 @@ def _dispatch(args: list[str]) -> int:
     # Not the application's own `main`: it would print boxes and usage lines, and exit by itself.
     import typer
 
-    from attnscope.cli.app import build
+    from attnscope.cli.app import COMMANDS, build, load
 
     complaint: Any = typer.BadParameter.__mro__[1]  # UsageError; where it lives depends on typer's version
 
-    application = build()
+    direct = args[0] in COMMANDS  # else --help, --version, or a command behind --debug: the slower way
+    command = load(args[0]) if direct else build()
+    name, rest = (f"attnscope {args[0]}", args[1:]) if direct else ("attnscope", args)
     try:
-        with application.make_context("attnscope", args) as context:
-            application.invoke(context)
+        with command.make_context(name, rest) as context:
+            command.invoke(context)
     except typer.Exit as end:
         return int(end.exit_code)
     except complaint as error:

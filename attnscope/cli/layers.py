@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from attnscope.cli.options import Color, Debug, Format, Output, Width
 from attnscope.cli.output import destination, send
+
+if TYPE_CHECKING:
+    from attnscope.render.terminal import Lines, Style
 
 EXAMPLES = ("attnscope layers", "attnscope layers --format json")
 
@@ -19,4 +24,11 @@ def run(
     to = destination(format, output, width, color)
     from attnscope.layers import LAYERS
 
-    send(to, tuple(layer.info for layer in LAYERS.values()), "layers")
+    infos = tuple(layer.info for layer in LAYERS.values())
+
+    def draw(style: Style) -> Lines:
+        from attnscope.render.layers import draw_layers
+
+        return draw_layers(style, infos)
+
+    send(to, infos, "layers", draw)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from attnscope.cli.options import Color, Debug, Format, Output, Width
 from attnscope.cli.output import destination, send
 from attnscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnscope.render.terminal import Lines, Style
 
 EXAMPLES = ("attnscope mask --len 8", "attnscope mask --len 12 --kind sliding --window 4")
 
@@ -50,4 +53,10 @@ def run(
     from attnscope.masks import build
 
     mask = build(kind, length, window=window, prefix=prefix, queries=queries, offset=offset)
-    send(to, mask, "mask")
+
+    def draw(style: Style) -> Lines:
+        from attnscope.render.mask import draw_mask
+
+        return draw_mask(style, mask)
+
+    send(to, mask, "mask", draw)

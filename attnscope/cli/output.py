@@ -28,16 +28,6 @@ class Destination:
     width: int | None
     color: ColorChoice
 
-    @property
-    def drawing_width(self) -> int:
-        """The columns that a drawing will have."""
-        from attnscope.render.save import FILE_WIDTH
-        from attnscope.render.terminal import make_console
-
-        if self.path is not None:
-            return self.width or FILE_WIDTH
-        return make_console(self.width, self.color)[1].width
-
 
 def destination(format: str | None, output: str | None, width: int | None, color: str | None) -> Destination:
     """Check the options that say where a result goes, before any work is done for it.
@@ -116,18 +106,13 @@ def _document(
         from attnscope.render.save import render
 
         return render(to.path.suffix.lower(), obj, draw=draw, width=to.width, title=f"attnscope {command}")
-    from attnscope.render.terminal import emit, make_console
+    from attnscope.render.terminal import draw_text
 
-    console, style = make_console(to.width, to.color)
     if draw is None:
         from attnscope.render.show import object_lines
 
-        lines = object_lines(style, obj)
-    else:
-        lines = draw(style)
-    with console.capture() as captured:
-        emit(console, lines)
-    return captured.get()
+        return draw_text(lambda style: object_lines(style, obj), to.width, to.color)
+    return draw_text(draw, to.width, to.color)
 
 
 def warn(command: str, message: str) -> None:

@@ -221,10 +221,9 @@ class _View:
         from attnscope.api import Keep
 
         weights = "weights" in self.sections
-        wanted = None if self.layers is None else frozenset(self.layers)
         return Keep(
             attention=weights or "mask" in self.sections,
-            layers=wanted if weights else frozenset(),
+            weights=weights,
             cells=None if self.to.json or length <= WHOLE_UP_TO else WHOLE_UP_TO,
             scores=self.scores,
             values=self.values,

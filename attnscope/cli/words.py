@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnscope.cli.parsing import ARGS, option_name
 from attnscope.errors import UsageError
 from attnscope.text import visible
 
@@ -17,23 +18,23 @@ def reworded(error: Any) -> UsageError:
     if kind == "NoSuchOption":
         return _no_such_option(error, context, help_hint)
     if kind == "MissingParameter":
-        name = _name_of(error.param)
+        name = option_name(error.param)
         return UsageError(f"{name} is missing", help_hint)
     message = _first_line(error.message).rstrip(".")
     if kind == "BadOptionUsage":
         return UsageError(_lower(message), help_hint)
     parameter = getattr(error, "param", None)
     if parameter is not None:
-        return UsageError(f"{_name_of(parameter)}: {_lower(message)}", help_hint)
+        return UsageError(f"{option_name(parameter)}: {_lower(message)}", help_hint)
     if "unexpected extra argument" in message:
-        extra = context.meta.get("attnscope.args", []) if context is not None else []
+        extra = context.meta.get(ARGS, []) if context is not None else []
         return _extra(extra, context, help_hint)
     return UsageError(_lower(message), help_hint)
 
 
 def _no_such_option(error: Any, context: Any, help_hint: str) -> UsageError:
     name = error.option_name
-    args = context.meta.get("attnscope.args", []) if context is not None else []
+    args = context.meta.get(ARGS, []) if context is not None else []
     given = next((arg for arg in args if _caused(arg, name)), name)
     shown = visible(given if len(given) <= 40 else given[:39] + "…")
     if error.possibilities:
@@ -63,13 +64,6 @@ def _extra(args: list[str], context: Any, help_hint: str) -> UsageError:
 
 def _takes_text(context: Any) -> bool:
     return any(parameter.name == "text" for parameter in context.command.params)
-
-
-def _name_of(parameter: Any) -> str:
-    opts = list(getattr(parameter, "opts", ()))
-    if getattr(parameter, "param_type_name", "") == "option" and opts:
-        return str(max(opts, key=len))
-    return str(parameter.name or "an argument").upper()
 
 
 def _quoted(text: str) -> str:

@@ -10,13 +10,15 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import IO, Literal, TypeAlias
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
+
+if TYPE_CHECKING:  # a plain drawing needs no console, and its import takes as long as a mask's drawing
+    from rich.console import Console
 
 ColorChoice = Literal["auto", "always", "never"]
 Lines: TypeAlias = list[Text]
@@ -62,6 +64,12 @@ _ASCII = str.maketrans(
         "≥": ">=",
         "≠": "!=",
         "√": "sqrt",
+        "÷": "/",
+        "±": "+-",
+        "≈": "~",
+        "∞": "inf",
+        "ᵀ": "^T",
+        "²": "^2",
         "“": '"',
         "”": '"',
         "‘": "'",
@@ -159,6 +167,8 @@ def make_console(
     Colour: `color="never"` and `"always"` decide; else NO_COLOR, then FORCE_COLOR, then whether `file` is a
     terminal that is not dumb. Width: the argument, COLUMNS, the terminal's own, else 80.
     """
+    from rich.console import Console
+
     stream = sys.stdout if file is None else file
     colored = wants_color(stream, color, os.environ)
     unicode = can_unicode(stream, os.environ)
@@ -180,6 +190,21 @@ def make_console(
     )
     depth = console.color_system
     return console, Style(cells, unicode, colored, colored and depth in ("256", "truecolor"))
+
+
+def draw_text(draw: Callable[[Style], Lines], width: int | None = None, color: ColorChoice = "auto") -> str:
+    """What printing a drawing on standard output would write there; see `make_console`."""
+    if not wants_color(sys.stdout, color, os.environ):
+        cells = max(1, width if width is not None else _stream_width(sys.stdout, os.environ))
+        lines = draw(Style(cells, can_unicode(sys.stdout, os.environ)))
+        for line in lines:
+            if line.cell_len > cells:
+                line.truncate(cells, overflow="crop")
+        return "".join(line.plain + "\n" for line in lines)
+    console, style = make_console(width, color)
+    with console.capture() as captured:
+        emit(console, draw(style))
+    return captured.get()
 
 
 def wants_color(stream: IO[str], color: ColorChoice, environ: Mapping[str, str]) -> bool:
@@ -261,6 +286,7 @@ __all__ = [
     "Style",
     "can_unicode",
     "cell_len",
+    "draw_text",
     "emit",
     "escape",
     "make_console",
