@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from attnscope.errors import UsageError
 from attnscope.loader import configs
@@ -118,9 +119,11 @@ def construct(
     guessing = bool(plan.roles.keys() | plan.configs.keys() | plan.globals.keys())
     tries = len(VARIANTS) if guessing else 1
     failed: Built | None = None
-    for variant in range(tries):
+    for variant in range(tries + 1):
+        if variant == tries and not _fill_optional(target, plan):
+            break
         sizes = solve(plan.fixed, plan.wanted, batch=batch, length=length, vocab=vocab, variant=variant)
-        if variant and failed is not None and sizes == failed.sizes:
+        if 0 < variant < tries and failed is not None and sizes == failed.sizes:
             continue
         arguments, guessed = run_user_code(environment, lambda s=sizes: _arguments(target, plan, fields, s))
         built = Built(
@@ -154,6 +157,18 @@ def construct(
                 first, failed = error, built
     assert failed is not None
     return failed
+
+
+def _fill_optional(target: Target, plan: _Plan) -> bool:
+    """Where nothing else worked: sizes whose default is None are guessed as well."""
+    found = False
+    for p in _signature(target.factory):
+        role = role_of(p.name)
+        if p.default is None and is_size(role) and plan.values.get(p.name, _EMPTY) is None and role != "G":
+            del plan.values[p.name]
+            plan.roles[p.name] = role
+            found = True
+    return found
 
 
 def _parse(args: Sequence[str], target: Target) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -240,9 +255,9 @@ def _plan(
             plan.wanted.add(str(role))
     for name in target.unset:
         if name not in given:
-            plan.globals[name] = role_of(name) or usage.roles.get(name)
-            if plan.globals[name] is None:
-                del plan.globals[name]
+            role = role_of(name) or usage.roles.get(name)
+            if is_size(role) or role in ("zero", "device", "dtype", "eps", "theta", "batch"):
+                plan.globals[name] = role
     for name in fields:
         if name not in plan.configs and name not in named:
             raise UsageError(
@@ -331,6 +346,8 @@ def _fix(plan: _Plan, name: str, value: Any, usage: Usage) -> None:
     size = as_size(value)
     if is_size(role) and size:
         if role == "C" and usage.roles.get(name) != "C" and "C" in plan.fixed:
+            return
+        if role == "C" and size <= 4 and "chan" in name.lower():
             return
         plan.fixed.setdefault(str(role), size)
 
@@ -434,13 +451,39 @@ def _call(target: Target, plan: _Plan, arguments: Mapping[str, Any], seed: int) 
     for p in _signature(target.factory):
         if p.kind is p.POSITIONAL_ONLY:
             positional.append(keywords.pop(p.name))
-    module = target.factory(*positional, **keywords)
+    with _MarkedMemory():
+        module = target.factory(*positional, **keywords)
     if not isinstance(module, nn.Module):
         raise UsageError(
             f"`{printable(target.name)}` returns a {type(module).__name__}, not an nn.Module",
             "name a class, or a function that returns a module",
         )
+    _fill_unset(module, seed)
     return module
+
+
+_UNSET = -1.2345678e-30
+
+
+class _MarkedMemory(TorchFunctionMode):
+    """Marks the memory that `torch.empty` leaves to chance, so that what is never set can be told."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func in (torch.empty, torch.empty_like, torch.Tensor.new_empty) and made.is_floating_point():
+            made.detach().fill_(_UNSET)
+        return made
+
+
+def _fill_unset(module: nn.Module, seed: int) -> None:
+    """Parameters and buffers that the constructor leaves unset get small normal numbers in place of chance."""
+    generator = torch.Generator().manual_seed(seed)
+    for tensor in [*module.parameters(), *module.buffers()]:
+        if tensor.is_floating_point() and tensor.numel() and tensor.device.type == "cpu":
+            mark = torch.tensor(_UNSET, dtype=tensor.dtype)
+            if bool(tensor.flatten()[0] == mark) and bool((tensor == mark).all()):
+                with torch.no_grad():
+                    tensor.copy_(torch.randn(tensor.shape, generator=generator) * 0.1)
 
 
 def _finish(

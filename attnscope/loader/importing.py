@@ -13,6 +13,7 @@ import linecache
 import random
 import sys
 import tokenize
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +105,8 @@ def _run_user_code(action: Callable[[], R]) -> R:
 
 def run_user_code(environment: Environment, action: Callable[[], R]) -> R:
     """Run `action` in `environment` with the random states kept."""
-    with kept_random_state(), environment.active():
+    with kept_random_state(), environment.active(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         return _run_user_code(action)
 
 

@@ -1,0 +1,327 @@
+"""What an argument of `forward` could be: masks in each convention, rope tables in each shape, positions …"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The sizes and the seed from which arguments are made."""
+
+    B: int
+    T: int
+    S: int
+    C: int
+    H: int
+    G: int
+    D: int
+    vocab: int
+    seed: int
+    dtype: torch.dtype
+    tokens: tuple[int, ...] | None = None
+    head_dims: tuple[int, ...] = ()
+    image: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One possible value of an argument: how it is made, its axes, and what is said of it."""
+
+    label: str
+    make: Callable[[Frame], Any]
+    axes: tuple[str | None, ...] = ()
+    convention: str = ""
+    pattern: str = ""
+
+
+def _random(frame: Frame, shape: tuple[int, ...], salt: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(frame.seed + salt)
+    return torch.randn(shape, generator=generator).to(frame.dtype)
+
+
+def token_rows(frame: Frame) -> Tensor:
+    """[B, T, C]: rows of normal numbers; with a text, equal tokens get equal rows."""
+    if frame.tokens is None:
+        return _random(frame, (frame.B, frame.T, frame.C))
+    rows = [_random(frame, (frame.C,), salt=1 + token) for token in frame.tokens]
+    return torch.stack(rows).expand(frame.B, -1, -1).contiguous()
+
+
+def token_ids(frame: Frame) -> Tensor:
+    """[B, T]: the text's ids, or ids drawn below the vocabulary."""
+    if frame.tokens is not None:
+        ids = torch.tensor(frame.tokens)
+        if int(ids.max()) >= frame.vocab:
+            ids = torch.unique(ids, return_inverse=True)[1] % frame.vocab
+        return ids.expand(frame.B, -1).contiguous()
+    generator = torch.Generator().manual_seed(frame.seed)
+    return torch.randint(frame.vocab, (frame.B, frame.T), generator=generator)
+
+
+def _image(frame: Frame) -> Tensor:
+    channels, height, width = frame.image or (frame.C, 4, 5)
+    return _random(frame, (frame.B, channels, height, width))
+
+
+MAIN: dict[str, Candidate] = {
+    "btc": Candidate("[B, T, C]", token_rows, ("B", "T", "C")),
+    "tbc": Candidate("[T, B, C]", lambda f: token_rows(f).transpose(0, 1).contiguous(), ("T", "B", "C")),
+    "nc": Candidate("[T, C]", lambda f: token_rows(f)[0], ("T", "C")),
+    "ids": Candidate("[B, T] token ids", token_ids, ("B", "T")),
+    "heads": Candidate("[B, H, T, D]", lambda f: _random(f, (f.B, f.H, f.T, f.D)), ("B", "H", "T", "D")),
+    "bthd": Candidate("[B, T, H, D]", lambda f: _random(f, (f.B, f.T, f.H, f.D)), ("B", "T", "H", "D")),
+    "bct": Candidate("[B, C, T]", lambda f: _random(f, (f.B, f.C, f.T)), ("B", "C", "T")),
+    "image": Candidate("[B, C, h, w]", _image, ("B", "C", None, None)),
+    "bhwc": Candidate("[B, 4, 5, C]", lambda f: _random(f, (f.B, 4, 5, f.C)), ("B", None, None, "C")),
+    "id": Candidate("[T] token ids", lambda f: token_ids(f)[0], ("T",)),
+}
+
+_SHAPES: dict[str, tuple[str | None, ...]] = {
+    "T,K": ("T", "S"),
+    "1,1,T,K": (None, None, "T", "S"),
+    "B,1,T,K": ("B", None, "T", "S"),
+    "1,T,K": (None, "T", "S"),
+    "B,T,K": ("B", "T", "S"),
+    "B,H,T,K": ("B", "H", "T", "S"),
+    "BH,T,K": (None, "T", "S"),
+    "H,T,K": ("H", "T", "S"),
+}
+_PADDING: dict[str, tuple[str | None, ...]] = {
+    "B,K": ("B", "S"),
+    "B,1,1,K": ("B", None, None, "S"),
+    "B,1,K": ("B", None, "S"),
+}
+_SAYS = {
+    "allowed": "bool, True = may attend",
+    "blocked": "bool, True = blocked",
+    "additive": "float, added: 0 = may attend, -inf = blocked",
+    "ones": "float, 1 = may attend",
+    "int": "int, 1 = may attend",
+    "int_blocked": "int, 1 = blocked",
+}
+_ORDER = {
+    "allowed": ("allowed", "ones", "int", "blocked", "additive", "int_blocked"),
+    "blocked": ("blocked", "additive", "int_blocked", "allowed", "ones", "int"),
+    "additive": ("additive", "allowed", "blocked", "ones", "int"),
+    None: ("allowed", "blocked", "additive", "ones", "int"),
+}
+
+
+def convert(allowed: Tensor, convention: str, dtype: torch.dtype) -> Tensor:
+    """A mask (True = may attend) in one of the conventions that modules use."""
+    match convention:
+        case "allowed":
+            return allowed
+        case "blocked":
+            return ~allowed
+        case "ones":
+            return allowed.to(dtype)
+        case "int":
+            return allowed.long()
+        case "int_blocked":
+            return (~allowed).long()
+        case _:
+            return torch.zeros(allowed.shape, dtype=dtype).masked_fill(~allowed, float("-inf"))
+
+
+def allowed_pattern(frame: Frame, shape: str, pattern: str, keys: int) -> Tensor:
+    """True = may attend: `causal`, `all`, or `first` (key 0 is blocked), in one of the mask shapes."""
+    sizes = {"B": frame.B, "H": frame.H, "T": frame.T, "K": keys, "1": 1, "BH": frame.B * frame.H}
+    dims = [sizes[part] for part in shape.split(",")]
+    full = torch.ones(dims, dtype=torch.bool)
+    if pattern == "causal" and "T" in shape:
+        return full.tril(keys - frame.T)
+    if pattern == "first":
+        full[..., 0] = False
+    return full
+
+
+def masks(frame: Frame, prior: str | None, *, padding: bool, keys: int, pattern: str) -> Iterator[Candidate]:
+    """Masks in each shape and convention, those that the source suggests first."""
+    groups = (_PADDING, _SHAPES) if padding else (_SHAPES, _PADDING)
+    for shapes in groups:
+        for convention in _ORDER.get(prior, _ORDER[None]):
+            for shape, axes in shapes.items():
+                yield mask(shape, convention, axes, keys, pattern)
+
+
+def mask(shape: str, convention: str, axes: tuple[str | None, ...], keys: int, pattern: str) -> Candidate:
+    """One mask: `1,1,T,K`, `allowed`."""
+
+    def make(frame: Frame) -> Tensor:
+        return convert(allowed_pattern(frame, shape, pattern, keys), convention, frame.dtype)
+
+    shown = shape.replace("BH", "B·H").replace("K", "S" if "T" not in shape else "T").replace(",", ", ")
+    return Candidate(f"[{shown}] {_SAYS[convention]}", make, axes, convention, f"{shape}|{pattern}")
+
+
+def repattern(candidate: Candidate, pattern: str, keys: int) -> Candidate:
+    """The same mask with another pattern of allowed keys."""
+    shape = candidate.pattern.partition("|")[0]
+    if not shape:
+        return candidate
+    return mask(shape, candidate.convention, candidate.axes, keys, pattern)
+
+
+def angles(frame: Frame, dim: int) -> Tensor:
+    """[T, dim / 2]: position times inverse frequency, base 10000."""
+    half = max(dim // 2, 1)
+    steps = 10000.0 ** (-torch.arange(half, dtype=torch.float32) / half)
+    return torch.arange(frame.T, dtype=torch.float32)[:, None] * steps
+
+
+_ROPE_SHAPES: dict[str, Callable[[Tensor, Frame], Tensor]] = {
+    "[1, T, D]": lambda a, f: a[None],
+    "[T, D]": lambda a, f: a,
+    "[B, T, D]": lambda a, f: a.expand(f.B, -1, -1),
+    "[1, 1, T, D]": lambda a, f: a[None, None],
+    "[1, T, 1, D]": lambda a, f: a[None, :, None],
+    "[T, 1, D]": lambda a, f: a[:, None],
+    "[T, 1, 1, D]": lambda a, f: a[:, None, None],
+}
+
+
+def _tables(frame: Frame) -> Iterator[tuple[str, int, bool, Callable[[Tensor, Frame], Tensor]]]:
+    for dim in dict.fromkeys((*frame.head_dims, frame.D)):
+        for half in (False, True):
+            for label, shaped in _ROPE_SHAPES.items():
+                yield label.replace("D]", f"{dim // 2 if half else dim}]"), dim, half, shaped
+
+
+def _table(frame: Frame, dim: int, half: bool) -> Tensor:
+    a = angles(frame, dim)
+    return a if half else torch.cat((a, a), -1)
+
+
+def rope_pairs(frame: Frame) -> Iterator[Candidate]:
+    """(cos, sin), then one tensor that holds both, then complex numbers."""
+    for label, dim, half, shaped in _tables(frame):
+
+        def make(f: Frame, dim: int = dim, half: bool = half, shaped: Any = shaped) -> Any:
+            a = shaped(_table(f, dim, half), f)
+            return a.cos().to(f.dtype), a.sin().to(f.dtype)
+
+        yield Candidate(f"(cos, sin) {label}", make)
+    yield from rope_complex(frame)
+    yield from rope_angles(frame)
+
+
+def rope_part(frame: Frame, part: str) -> Iterator[Candidate]:
+    """cos or sin alone."""
+    for label, dim, half, shaped in _tables(frame):
+
+        def make(f: Frame, dim: int = dim, half: bool = half, shaped: Any = shaped) -> Any:
+            a = shaped(_table(f, dim, half), f)
+            return (a.cos() if part == "cos" else a.sin()).to(f.dtype)
+
+        yield Candidate(f"{part} {label}", make)
+
+
+def rope_complex(frame: Frame) -> Iterator[Candidate]:
+    """exp(i · position · frequency) [T, D/2], complex; then as pairs of numbers."""
+    for dim in dict.fromkeys((*frame.head_dims, frame.D)):
+        for label, shaped in _ROPE_SHAPES.items():
+
+            def make(f: Frame, dim: int = dim, shaped: Any = shaped) -> Any:
+                a = angles(f, dim)
+                return shaped(torch.polar(torch.ones_like(a), a), f)
+
+            yield Candidate(f"complex {label.replace('D]', f'{dim // 2}]')}", make)
+
+        def pairs(f: Frame, dim: int = dim) -> Any:
+            a = angles(f, dim)
+            return torch.stack((a.cos(), a.sin()), -1).to(f.dtype)
+
+        yield Candidate(f"(cos, sin) [T, {dim // 2}, 2]", pairs)
+
+
+def rope_angles(frame: Frame) -> Iterator[Candidate]:
+    """Bare angles, real."""
+    for label, dim, half, shaped in _tables(frame):
+
+        def make(f: Frame, dim: int = dim, half: bool = half, shaped: Any = shaped) -> Any:
+            return shaped(_table(f, dim, half), f).to(f.dtype)
+
+        yield Candidate(f"angles {label}", make)
+
+
+def constant(label: str, value: Any) -> Candidate:
+    """A value that does not depend on sizes."""
+    return Candidate(label, lambda f: value)
+
+
+NONE = constant("None", None)
+
+
+def positions() -> list[Candidate]:
+    """0 … T−1 as [T], [1, T], [B, T], or 0."""
+    return [
+        Candidate("[T] 0 … T−1", lambda f: torch.arange(f.T), ("T",)),
+        Candidate("[B, T] 0 … T−1", lambda f: torch.arange(f.T).expand(f.B, -1).contiguous(), ("B", "T")),
+        Candidate("[1, T] 0 … T−1", lambda f: torch.arange(f.T)[None], (None, "T")),
+        constant("0", 0),
+    ]
+
+
+def caches() -> list[Candidate]:
+    """None, an empty dict, empty keys and values."""
+    return [
+        NONE,
+        Candidate("{}", lambda f: {}),
+        Candidate("(None, None)", lambda f: (None, None)),
+        Candidate("empty keys and values", lambda f: tuple(torch.zeros(f.B, f.G, 0, f.D, dtype=f.dtype) for _ in "kv")),
+    ]
+
+
+def biases() -> list[Candidate]:
+    """A bias that is added to the scores: None, or zeros in the shapes that are used for it."""
+
+    def zeros(label: str, *shape: str) -> Candidate:
+        def make(f: Frame) -> Tensor:
+            sizes = {"B": f.B, "H": f.H, "T": f.T, "1": 1, "BH": f.B * f.H}
+            return torch.zeros([sizes[s] for s in shape], dtype=f.dtype)
+
+        return Candidate(label, make)
+
+    return [
+        NONE,
+        zeros("zeros [B·H, 1, T]", "BH", "1", "T"),
+        zeros("zeros [B, H, 1, T]", "B", "H", "1", "T"),
+        zeros("zeros [1, H, T, T]", "1", "H", "T", "T"),
+        zeros("zeros [H, 1, T]", "H", "1", "T"),
+        zeros("zeros [H, T, T]", "H", "T", "T"),
+        zeros("zeros [T, T]", "T", "T"),
+    ]
+
+
+def second(salt: int = 7) -> list[Candidate]:
+    """A second sequence of another length, or one vector for each batch entry."""
+    return [
+        Candidate("[B, S, C]", lambda f: _random(f, (f.B, f.S, f.C), salt), ("B", "S", "C")),
+        Candidate("[B, C]", lambda f: _random(f, (f.B, f.C), salt), ("B", "C")),
+        Candidate("[B, T, C]", lambda f: _random(f, (f.B, f.T, f.C), salt), ("B", "T", "C")),
+        Candidate("[S, B, C]", lambda f: _random(f, (f.S, f.B, f.C), salt), ("S", "B", "C")),
+    ]
+
+
+def unknown() -> list[Candidate]:
+    """For a parameter whose name tells nothing."""
+    return [
+        NONE,
+        *second(),
+        Candidate("[B] zeros", lambda f: torch.zeros(f.B, dtype=torch.long), ("B",)),
+        constant("0", 0),
+        Candidate("[T, T] zeros", lambda f: torch.zeros(f.T, f.T, dtype=f.dtype), ("T", "S")),
+        constant("False", False),
+    ]
+
+
+def with_width(candidate: Candidate, width: int) -> Candidate:
+    """The same input with another last axis."""
+    return replace(candidate, make=lambda f: candidate.make(replace(f, C=width)))

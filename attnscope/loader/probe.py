@@ -1,0 +1,200 @@
+"""Trying a call on a copy of the module: does it run, how far, is it causal, which axis is the batch."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from attnscope.loader.importing import Environment, run_user_code
+from attnscope.loader.stubs import MissingImport
+
+_SMALL = 400_000
+
+
+class _Counter(TorchFunctionMode):
+    """Counts calls of torch and notes what each watched tensor is first given to."""
+
+    def __init__(self, watched: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.count = 0
+        self.watched = {id(t): n for n, t in watched.items()}
+        self.first: dict[str, tuple[str, int]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        if args and id(args[0]) in self.watched and len(args) > 1:
+            name = getattr(func, "__name__", "")
+            width = _width(name, args)
+            if width:
+                self.first.setdefault(self.watched[id(args[0])], (name, width))
+        return func(*args, **(kwargs or {}))
+
+
+def _width(name: str, args: Sequence[Any]) -> int:
+    """The last axis that a linear layer, norm, product or convolution wants of its first argument."""
+    other = args[1]
+    if name in ("linear", "conv1d", "conv2d") and isinstance(other, Tensor) and other.dim() >= 2:
+        return other.shape[1]
+    if name == "embedding" and isinstance(other, Tensor):
+        return other.shape[0]
+    if name in ("matmul", "__matmul__") and isinstance(other, nn.Parameter) and other.dim() == 2:
+        return other.shape[0]
+    if name in ("layer_norm", "rms_norm") and isinstance(other, (tuple, list)) and len(other) == 1:
+        return int(other[0])
+    if name == "multi_head_attention_forward" and len(args) > 3:
+        return int(args[3])
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One try. `output` is the first tensor that came back; `steps` how many calls of torch were made."""
+
+    output: Tensor | None
+    error: BaseException | None
+    steps: int
+    first: Mapping[str, tuple[str, int]]
+
+    @property
+    def ran(self) -> bool:
+        return self.error is None
+
+
+class Prober:
+    """Tries calls on copies of a module, in evaluation mode, without gradients, random state kept."""
+
+    def __init__(self, module: nn.Module, environment: Environment, limit: int = 400) -> None:
+        self.module = module
+        self.environment = environment
+        self.tries = 0
+        self.limit = limit
+        small = sum(p.numel() for p in module.parameters()) <= _SMALL
+        self._shared: nn.Module | None = None if small else self._copy()
+
+    def _copy(self) -> nn.Module:
+        try:
+            made = copy.deepcopy(self.module)
+            made.eval()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return self.module
+        return made
+
+    @property
+    def exhausted(self) -> bool:
+        return self.tries >= self.limit
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any] | None = None) -> Outcome:
+        """Call a copy with copies of the tensors."""
+        self.tries += 1
+        module = self._shared if self._shared is not None else self._copy()
+        args, kwargs, watched = _cloned(args, kwargs, named or {})
+        counter = _Counter(watched)
+
+        def call() -> Any:
+            with torch.no_grad(), warnings.catch_warnings(), counter:
+                warnings.simplefilter("ignore")
+                return module(*args, **kwargs)
+
+        try:
+            result = run_user_code(self.environment, call)
+        except (KeyboardInterrupt, MissingImport):
+            raise
+        except BaseException as error:
+            return Outcome(None, error, counter.count, counter.first)
+        return Outcome(first_tensor(result), None, counter.count, counter.first)
+
+
+def _cloned(
+    args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any], dict[str, Tensor]]:
+    """Copies (one object given twice stays one object), and the copies by parameter name."""
+    memo: dict[int, Any] = {}
+
+    def clone(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if id(value) not in memo:
+                memo[id(value)] = value.detach().clone()
+            return memo[id(value)]
+        if type(value) in (tuple, list):
+            return type(value)(clone(v) for v in value)
+        if type(value) is dict:
+            return {k: clone(v) for k, v in value.items()}
+        return value
+
+    new_args, new_kwargs = [clone(a) for a in args], {k: clone(v) for k, v in kwargs.items()}
+    return new_args, new_kwargs, {n: memo[id(v)] for n, v in named.items() if id(v) in memo}
+
+
+def first_tensor(value: Any, depth: int = 0) -> Tensor | None:
+    """The first tensor of an output: a tensor, a tuple, a dict, a dataclass or an object with attributes."""
+    if isinstance(value, Tensor):
+        return value
+    if depth > 4:
+        return None
+    items: Sequence[Any] = ()
+    if isinstance(value, (tuple, list)):
+        items = value
+    elif isinstance(value, Mapping):
+        items = list(value.values())
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
+    elif hasattr(value, "__dict__"):
+        items = list(vars(value).values())
+    return next((t for t in (first_tensor(v, depth + 1) for v in items) if t is not None), None)
+
+
+def changed(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """Where two outputs differ beyond rounding (NaN in both counts as equal); None where they do not compare."""
+    if a is None or b is None or a.shape != b.shape:
+        return None
+    if not a.is_floating_point():
+        return a != b
+    x, y = a.detach().double(), b.detach().double()
+    close = torch.isclose(x, y, rtol=1e-4 if a.dtype in (torch.float32, torch.float64) else 2e-2, atol=1e-6, equal_nan=True)
+    return ~close
+
+
+def time_axis(output: Tensor, length: int, preferred: int) -> int | None:
+    """The axis of an output that holds the tokens."""
+    if preferred < output.dim() and output.shape[preferred] == length:
+        return preferred
+    fits = [i for i in range(output.dim()) if output.shape[i] == length]
+    return fits[0] if fits else None
+
+
+def along(difference: Tensor, axis: int) -> list[bool]:
+    """For each index of `axis`, whether anything there changed."""
+    return [bool(difference.select(axis, i).any()) for i in range(difference.shape[axis])]
+
+
+def disturb(value: Tensor, axis: int, index: int, vocab: int, seed: int = 5) -> Tensor:
+    """`value` with other numbers (other ids) at one index of one axis."""
+    new = value.clone()
+    place = [slice(None)] * value.dim()
+    place[axis] = slice(index, index + 1)
+    part = new[tuple(place)]
+    if value.is_floating_point():
+        generator = torch.Generator().manual_seed(seed)
+        new[tuple(place)] = torch.randn(part.shape, generator=generator).to(value.dtype) * 1.7
+    else:
+        new[tuple(place)] = (part + 1 + seed) % max(vocab, 2)
+    return new
+
+
+def finite_share(output: Tensor | None) -> float:
+    """The share of finite numbers in an output."""
+    if output is None or output.numel() == 0 or not output.is_floating_point():
+        return 1.0
+    share = float(output.detach().isfinite().double().mean())
+    return share if math.isfinite(share) else 0.0

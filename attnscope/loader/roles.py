@@ -1,0 +1,188 @@
+"""What the parameters of a `forward` are for, by name, annotation and by how the source unpacks them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+_EMPTY = inspect.Parameter.empty
+
+_RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (role, re.compile(pattern))
+    for role, pattern in (
+        ("tokens", r"^(idx|in_idx|(decoder_|encoder_)?input_ids|tokens?|token_ids?|token_idx|ids|toks|input_tokens)$"),
+        ("padding", r"key_?padding_?mask|padding_?mask|pad_?mask|src_key_padding|^pad(ding)?$|^keep$|^valid$|valid_mask|^pads$"),
+        ("head_mask", r"head_mask"),
+        ("bias", r"alibi|rel(ative)?_pos|pos(ition)?_bias|(?<!attn_)(?<!attention_)bias$"),
+        ("image", r"^(img|imgs|image|images|pixel_values|pixels|picture)$"),
+        ("mask", r"mask|^attn_bias$|attention_bias|^block(ed)?$|^allowed$"),
+        ("cos", r"^(.*_)?cos(_.*)?$"),
+        ("sin", r"^(.*_)?sin(_.*)?$"),
+        ("complex", r"freqs?_?cis|freqs_complex|rope_freqs|freq_cis"),
+        ("angles", r"^freqs?$|rotary_freqs|^rotary_emb$|^pos_freqs"),
+        ("pair", r"position_embeddings?|^rope$|rotary_pos_emb|rope_cache|cos_sin|rotary_embs?|rope_emb|^pe$|image_rotary_emb"),
+        ("positions", r"position_?ids?|^positions?$|^pos$|input_pos|cache_position|pos_ids|token_positions|input_positions|^position_id"),
+        ("start", r"start_?pos|^offset$|seqlen_offset|past_len|^start$|start_idx|cur_pos"),
+        ("cache", r"cache|^past|layer_past|^state$|^states$|^prev|^incremental_state$|^mem(s)?$|block_tables?"),
+        ("memory", r"encoder_hidden|encoder_out|^memory$|^context$|^enc(_.*)?$|^xa$|^kv$|key_value_states|encoder_states|cross_states|x_kv|^ctx$|^cond(itioning)?$|^y$|^src_enc|^memories$|kv_states"),
+        ("query", r"^(query|queries|q|xq|query_states|query_layer|q_input|x_q)$"),
+        ("key", r"^(key|keys|k|xk|key_states|key_layer|x_k)$"),
+        ("value", r"^(value|values|v|xv|value_states|value_layer|x_v)$"),
+        ("causal", r"^(is_)?causal$|^use_causal_mask$"),
+        ("flag", r"^(use|output|return|need|is|has|do|should|average|training|verbose|deterministic)(_|$)"),
+        ("seqlen", r"^(seq_?len(gth)?|t|l|n|length|tgt_len|max_seqlen|sequence_length|q_len|num_tokens)$"),
+        ("batch", r"^(b|bsz|batch|batch_size)$"),
+        ("height", r"^(h|height|hh)$"),
+        ("width", r"^(w|width|ww)$"),
+        ("index", r"layer_(idx|id|index|num)|^layer$|block_idx"),
+        ("timestep", r"^(timesteps?|time|temb|sigma|labels?|class_labels)$"),
+    )
+)
+
+_TIME = {"t", "l", "seq", "seqlen", "seq_len", "tgt_len", "sq", "slen", "src_len", "length", "n_tokens", "q_len", "seq_length", "target_len", "time", "s"}
+_BATCH = {"b", "bsz", "bs", "batch", "batch_size", "n", "nbatches", "bsize", "batchsize"}
+_IMAGE = {"h", "w", "height", "width", "hh", "ww", "x", "y"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of `forward`. `role` is what it is for; `required` when it has no default."""
+
+    name: str
+    role: str
+    required: bool
+    default: Any
+    keyword_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """`b, t, c = x.shape`: the rank that the source expects of `x`, and the names that it gives the axes."""
+
+    rank: int
+    names: tuple[str, ...]
+
+    @property
+    def layout(self) -> str | None:
+        """`tbc`, `btc`, `image`, `bhwc`, `heads` or `nc` where the names say so."""
+        low = [n.lower().strip("_") for n in self.names]
+        if self.rank == 4:
+            if low[2] in _IMAGE and low[3] in _IMAGE and low[2] != low[3]:
+                return "image"
+            if low[1] in _IMAGE and low[2] in _IMAGE and low[1] != low[2] and low[3] not in ("d", "hd", "dim", "head_dim", "t", "n"):
+                return "bhwc"
+            return "heads"
+        if self.rank == 3:
+            return "tbc" if low[0] in _TIME and low[1] in _BATCH and low[0] not in ("n",) else "btc"
+        return "nc" if self.rank == 2 else None
+
+
+def forward_parameters(module: nn.Module) -> list[Parameter]:
+    """The parameters of the module's `forward`, in order; `*args` and `**kwargs` are left out."""
+    try:
+        signature = inspect.signature(module.forward)
+        found = list(signature.parameters.values())
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return [Parameter("x", "main", True, _EMPTY, False)]
+    made: list[Parameter] = []
+    for p in found:
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            continue
+        role = _role(p, first=not made)
+        made.append(Parameter(p.name, role, p.default is _EMPTY, p.default, p.kind is p.KEYWORD_ONLY))
+    if not made and any(p.kind is p.VAR_POSITIONAL for p in found):
+        made.append(Parameter("x", "main", True, _EMPTY, False))
+    return made
+
+
+def _role(p: inspect.Parameter, first: bool) -> str:
+    name = p.name.lower().strip("_")
+    if p.annotation in (bool, "bool"):
+        return "causal" if "causal" in name else "flag"
+    if isinstance(p.default, bool):
+        return "causal" if "causal" in name else "flag"
+    role = next((r for r, pattern in _RULES if pattern.search(name)), None)
+    if p.annotation in (int, "int") and role not in ("start", "index", "batch", "height", "width"):
+        return "start" if role == "positions" else "seqlen"
+    if first and role in (None, "memory", "seqlen", "batch", "height", "width", "flag", "cache", "timestep"):
+        return "main"
+    return role or "other"
+
+
+def unpacked(tree: ast.AST | None, parameter: str) -> Unpacked | None:
+    """How the source of `forward` unpacks the shape of `parameter`, if it does."""
+    if tree is None:
+        return None
+    aliases = {parameter}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target, value = node.targets[0], node.value
+        if not isinstance(target, (ast.Tuple, ast.List)):
+            continue
+        if any(isinstance(e, ast.Starred) for e in target.elts):
+            continue
+        text = ast.unparse(value)
+        if any(text in (f"{a}.shape", f"{a}.size()", f"tuple({a}.shape)") for a in aliases):
+            return Unpacked(len(target.elts), tuple(ast.unparse(e) for e in target.elts))
+    return None
+
+
+def least_rank(tree: ast.AST | None, parameter: str) -> int | None:
+    """3 where the source reads `x.shape[2]` or `x.size(2)`, 4 for index 3; None where it does not say."""
+    found = [0]
+    for node in ast.walk(tree) if tree is not None else ():
+        match node:
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=ast.Constant(value=int(i))):
+                found += [i + 1] if name == parameter else []
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[ast.Constant(value=int(i))]):
+                found += [i + 1] if name == parameter else []
+    return max(found) if max(found) >= 3 else None
+
+
+def forward_tree(tree: ast.Module, module: nn.Module) -> ast.AST | None:
+    """The AST of the `forward` that the module's class (or the nearest base in the same file) defines."""
+    classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
+    for cls in type(module).__mro__:
+        node = classes.get(cls.__name__)
+        for item in node.body if node is not None else ():
+            if isinstance(item, ast.FunctionDef) and item.name == "forward":
+                return item
+    return None
+
+
+def class_source(tree: ast.Module, module: nn.Module) -> str:
+    """The source of the module's classes in this file, as text without comments."""
+    names = {cls.__name__ for m in module.modules() for cls in type(m).__mro__}
+    return "\n".join(
+        ast.unparse(n) for n in tree.body if isinstance(n, ast.ClassDef) and n.name in names
+    )
+
+
+def mask_convention(source: str, name: str) -> str | None:
+    """`allowed`, `blocked` or `additive`: what the source does with its mask, where a glance can tell."""
+    for mask in (re.escape(name), r"\w*mask\w*"):
+        indexed = rf"(?:self\.)?{mask}(?:\[[^\]]*\])*(?:\.\w+\([^()]*\))*"
+        tests: Mapping[str, str] = {
+            "allowed": rf"{indexed}\s*==\s*(0|False)\b|~\s*{indexed}|logical_not\(\s*{indexed}|{indexed}\.logical_not|"
+            rf"\b1(\.0)?\s*-\s*{indexed}|{indexed}\.eq\(0\)|{indexed}\s*!=\s*1|{indexed}\s*<\s*0\.5",
+            "blocked": rf"masked_fill_?\(\s*{indexed}\s*,|{indexed}\s*==\s*(1|True)\b|masked_fill_?\(mask=\s*{indexed}",
+            "additive": rf"\+=?\s*{indexed}|add_?\(\s*{indexed}|baddbmm\(\s*{indexed}",
+        }
+        for convention, pattern in tests.items():
+            if re.search(pattern, source):
+                return convention
+    return None
+
+
+def makes_own_mask(source: str) -> bool:
+    """The class builds a causal mask itself, so an optional mask argument is for something else."""
+    return bool(re.search(r"\btril|\btriu|(?<!self\.)\bis_causal\s*=\s*True", source))
