@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import sys
 import tokenize
 
 
@@ -30,6 +31,18 @@ def _read_anyhow(file: str) -> list[str]:
             return handle.read().splitlines()
     except (OSError, ValueError):
         return []
+
+
+def module_path(file: str) -> str:
+    """A path as an import would find it: relative to the working directory, the package, or `sys.path`."""
+    short = short_path(file)
+    if not os.path.isabs(short):
+        return short
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for base in (package, *sorted(filter(os.path.isabs, sys.path), key=len, reverse=True)):
+        if short.startswith(os.path.join(base, "")):
+            return short[len(base) :].lstrip(os.sep)
+    return short
 
 
 def short_path(file: str) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from attnscope.pooling import pool_blocks, pool_size
-from attnscope.render.files import short_path
+from attnscope.render.files import module_path
 from attnscope.render.layout import INDENT, blank, headed, heading, paragraph, wrap
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Attention, Mask, MaskOrigin
@@ -102,7 +102,7 @@ def origin(where: MaskOrigin) -> str:
     if where.line is not None:
         text += f" at line {where.line}" if where.kind == "made" else f", line {where.line}"
         if where.file:
-            text += f" of {short_path(where.file)}"
+            text += f" of {module_path(where.file)}"
     return text
 
 

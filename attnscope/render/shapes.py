@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.text import Text
 
-from attnscope.render.files import read_line, short_path
+from attnscope.render.files import module_path, read_line
 from attnscope.render.folding import Same, fold_layers
 from attnscope.render.layout import (
     INDENT,
@@ -36,7 +36,7 @@ def draw_shapes(style: Style, steps: Sequence[Step], output: Output | None = Non
     items = fold_layers(steps)
     shown = [item for item in items if isinstance(item, Step)]
     files = list(dict.fromkeys(step.file for step in shown))
-    facts = short_path(files[0]) if len(files) == 1 else f"{len(files)} files"
+    facts = module_path(files[0]) if len(files) == 1 else f"{len(files)} files"
     columns = _Columns(style, shown, by_index)
     lines = [heading(style, "shapes", facts), blank(), columns.head()]
     place: tuple[str, str] | None = ("", files[0])
@@ -85,7 +85,7 @@ def _place(style: Style, step: Step, with_file: bool) -> Lines:
     look = "strong" if step.module else "dim"
     lines = paragraph(style, step.module or "(the module itself)", first=INDENT, look=look)
     if with_file:
-        file = style.text(short_path(step.file))
+        file = style.text(module_path(step.file))
         lines[-1].append("  " + clip_left(file, style.width - lines[-1].cell_len - 2, style), style("dim"))
     return lines
 
