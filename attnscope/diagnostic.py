@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from attnscope.schema import ModelInfo, Span, Trace
+from attnscope.schema import ModelInfo, Shown, Span, Trace
 
 Severity = Literal["error", "warning", "note"]
 
@@ -47,8 +47,8 @@ class Tried:
     held: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Shown):
     """What `check` and `run` say: findings, what was tried, and the trace if there is one."""
 
     target: str

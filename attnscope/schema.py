@@ -22,6 +22,23 @@ Memory = Literal["view", "copy", "new", "in-place"]
 Source = Literal["softmax", "sdpa", "mha"]
 
 
+class Shown:
+    """Shows itself: drawn as text where it is printed, as HTML in a notebook, by the same renderers."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        from attnscope.render.show import object_lines
+        from attnscope.render.terminal import draw_text
+
+        return draw_text(lambda style: object_lines(style, self), color="never").rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from attnscope.render.save import html_block
+
+        return html_block(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """One token: its place in the text, its id, and its text in a form that is safe to print.
@@ -160,8 +177,8 @@ class Output:
     values: NDArray[Any] | None
 
 
-@dataclass(frozen=True)
-class Trace:
+@dataclass(frozen=True, repr=False)
+class Trace(Shown):
     """Everything that one run of a module showed.
 
     Naming and explaining the recorded calls costs more than recording them, so `steps` and
@@ -186,8 +203,8 @@ class Trace:
         return tuple(self.build_attention())
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
+@dataclass(frozen=True, slots=True, repr=False)
+class Mask(Shown):
     """A mask [queries, keys], True = may attend, and the lines of torch that build it.
 
     `torch_lines` maps a convention (`allowed`, `blocked`, `additive`) to one line of code.
