@@ -22,7 +22,8 @@ class Op:
     holds the same elements moved elsewhere; `writes`, whether it writes into its first argument (or into
     `out=`); `sizes`, whether it only tells a shape; `functional`, whether it is a layer's own function
     rather than glue. `careful`: there is something to do before the call. `reenter` marks Python
-    functions of PyTorch's that can be opened; `opened` is then the function to call.
+    functions of PyTorch's that can be opened; `opened` is then the function to call. `always`:
+    the result is a view whatever the arguments.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Op:
     functional: bool = False
     reenter: bool = False
     careful: bool = False
+    always: bool = False
     opened: Callable[..., Any] = lambda: None
 
 
@@ -114,6 +116,12 @@ _ALWAYS_NEW = frozenset(
     maximum pad
     """.split()
 )
+_ALWAYS_VIEW = frozenset(
+    """
+    view transpose permute split chunk unbind unsqueeze squeeze expand select narrow movedim T mT H mH t
+    view_as unflatten detach split_with_sizes tensor_split diagonal unfold
+    """.split()
+)
 _COPIES = frozenset(
     """
     reshape contiguous clone to repeat repeat_interleave flatten cat stack float half double
@@ -138,7 +146,12 @@ def _describe(func: Any) -> Op:
     name = str(getattr(func, "__name__", type(func).__name__))
     if name == "__get__":
         name = str(getattr(getattr(func, "__self__", None), "__name__", "?"))
-        return Op(name, memory=VIEW if name in _GETTERS else NEW, sizes=name in _SIZES)
+        return Op(
+            name,
+            memory=VIEW if name in _GETTERS else NEW,
+            sizes=name in _SIZES,
+            always=name in _ALWAYS_VIEW,
+        )
     if name == "__set__":
         name = str(getattr(getattr(func, "__self__", None), "__name__", "?"))
         return Op(f"{name}_", memory=IN_PLACE, writes=name == "data", careful=name == "data")
@@ -159,6 +172,7 @@ def _describe(func: Any) -> Op:
         functional=_is_functional(func, canonical),
         reenter=reenter,
         careful=writes or reenter,
+        always=canonical in _ALWAYS_VIEW,
         opened=_opened(func) if reenter else func,
     )
 
