@@ -21,6 +21,9 @@ _STOPS = (
     (0.75, (232, 104, 92)),
     (1.00, (255, 214, 110)),
 )
+# The same way through the 256 colours of older terminals: the nearest ones to a fine ramp would not rise.
+_STEPS = (17, 18, 54, 55, 91, 97, 132, 168, 173, 209, 215, 222)
+_DARK_STEPS = 6
 _NAN = "#ff0000"
 LEVELS = 64
 SHADES = " ░▒▓█"
@@ -55,14 +58,24 @@ def level_of(value: float) -> int:
     return min(LEVELS - 1, int(lift(value) * LEVELS))
 
 
-def cell_style(value: float) -> str:
+def cell_style(style: Style, value: float) -> str:
     """Rich style of a number over its heat."""
-    background, foreground = _COLORS[level_of(value)]
-    return f"{foreground} on {background}"
+    if style.truecolor:
+        background, foreground = _COLORS[level_of(value)]
+        return f"{foreground} on {background}"
+    step = _step(value)
+    return f"color({231 if step < _DARK_STEPS else 16}) on color({_STEPS[step]})"
 
 
-def color(value: float) -> str:
-    return _NAN if value != value else _COLORS[level_of(value)][0]
+def color(style: Style, value: float) -> str:
+    """Rich colour of a weight; NaN is a red that no weight has."""
+    if value != value:
+        return _NAN
+    return _COLORS[level_of(value)][0] if style.truecolor else f"color({_STEPS[_step(value)]})"
+
+
+def _step(value: float) -> int:
+    return min(len(_STEPS) - 1, int(lift(value) * len(_STEPS)))
 
 
 def shade(style: Style, value: float) -> str:
@@ -79,7 +92,7 @@ def shade_bounds(style: Style) -> list[tuple[str, float]]:
     return [(char, (place / len(ramp)) ** 2) for place, char in enumerate(ramp)]
 
 
-def half_blocks(values: NDArray[Any], blocked: NDArray[np.bool_]) -> list[Text]:
+def half_blocks(style: Style, values: NDArray[Any], blocked: NDArray[np.bool_]) -> list[Text]:
     """Two rows of cells per line: the upper as foreground, the lower as background; blocked: empty."""
     lines = []
     rows = values.shape[0]
@@ -95,11 +108,11 @@ def half_blocks(values: NDArray[Any], blocked: NDArray[np.bool_]) -> list[Text]:
             if no_one and no_two:
                 line.append(" ")
             elif no_two:
-                line.append("▀", color(one))
+                line.append("▀", color(style, one))
             elif no_one:
-                line.append("▄", color(two))
+                line.append("▄", color(style, two))
             else:
-                line.append("▀", f"{color(one)} on {color(two)}")
+                line.append("▀", f"{color(style, one)} on {color(style, two)}")
         lines.append(line)
     return lines
 
@@ -121,7 +134,7 @@ def legend(style: Style) -> list[Text]:
         line.append("0 ", dim)
         steps = max(2, min(24, style.width - 24))
         for place in range(steps):
-            line.append("█", color((place / (steps - 1)) ** 2))
+            line.append("█", color(style, (place / (steps - 1)) ** 2))
         line.append(" 1  blank: blocked", dim)
         return [line]
     bounds = [(char, f"{bound:.2f}".lstrip("0")) for char, bound in shade_bounds(style)]

@@ -282,7 +282,9 @@ class _Columns:
 
     def _below(self, text: str, look: str) -> Lines:
         corner = self.style.glyph("└ ", "\\ ")
-        return paragraph(self.style, text, first=self._under(corner), look=look)
+        lines = paragraph(self.style, text, first=self._under(corner), look=look)
+        lines[0].stylize(self.style(look))
+        return lines
 
 
 def _operation(style: Style, step: Step) -> str:

@@ -86,13 +86,15 @@ class Style:
     """What a drawing may know of where it will stand.
 
     `width` is in terminal cells. `unicode`: glyphs beyond ASCII may be used. `color`: named colours and bold
-    may be used. `heat`: there are at least 256 colours, so that a background can carry a number.
+    may be used. `heat`: there are at least 256 colours, so that a background can carry a number; `truecolor`:
+    there are all of them.
     """
 
     width: int = PIPED_WIDTH
     unicode: bool = True
     color: bool = False
     heat: bool = False
+    truecolor: bool = True
 
     def __call__(self, name: str) -> str:
         """The rich style for a meaning (`axis.T`, `error`, `dim`); empty without colour."""
@@ -189,7 +191,8 @@ def make_console(
         _environ=_environ_for_rich(os.environ, colored),
     )
     depth = console.color_system
-    return console, Style(cells, unicode, colored, colored and depth in ("256", "truecolor"))
+    heat = colored and depth in ("256", "truecolor")
+    return console, Style(cells, unicode, colored, heat, depth == "truecolor")
 
 
 def draw_text(draw: Callable[[Style], Lines], width: int | None = None, color: ColorChoice = "auto") -> str:

@@ -232,7 +232,7 @@ def _number(style: Style, value: float, blocked: bool, width: int, precision: in
     if blocked:
         return Text().append(text, style("error")).append(" ")
     if style.heat:
-        return Text().append(text + " ", heat.cell_style(value))
+        return Text().append(text + " ", heat.cell_style(style, value))
     return Text(text + " ")
 
 
@@ -301,7 +301,7 @@ def _picture(style: Style, data: _Head) -> Lines:
     # A page high at most: two rows share a line in colour.
     down = max(4, min(96 if colored else 48, room))
     values, blocked, factor = _pooled(data, room, down)
-    body = heat.half_blocks(values, blocked) if colored else heat.shaded(style, values, blocked)
+    body = heat.half_blocks(style, values, blocked) if colored else heat.shaded(style, values, blocked)
     lines = [_head_line(style, data, style.width)]
     lines += _ruler(style, indent, values.shape[1], factor[1], each)
     per_line = 2 if colored else 1
@@ -341,7 +341,7 @@ def _thumbnails(style: Style, datas: Sequence[_Head]) -> Lines:
     for data in datas:
         values, blocked, factor = _pooled(data, THUMBNAIL_CELLS, THUMBNAIL_CELLS)
         if colored:
-            body = heat.half_blocks(values, blocked)
+            body = heat.half_blocks(style, values, blocked)
         else:
             body = [
                 Text(

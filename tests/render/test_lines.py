@@ -23,7 +23,7 @@ STYLES = [(True, False), (False, False), (True, True), (False, True)]
 CONTROLS = {"Cc", "Cf", "Cs"}
 
 
-def check(draw: Callable[[Style], Lines], width: int) -> None:
+def check(draw: Callable[[Style], Lines], width: int, tidy: bool = False) -> None:
     for unicode, color in STYLES:
         style = Style(width, unicode=unicode, color=color, heat=color)
         for line in draw(style):
@@ -32,13 +32,14 @@ def check(draw: Callable[[Style], Lines], width: int) -> None:
             assert not any(unicodedata.category(char) in CONTROLS for char in line.plain), repr(line.plain)
             if not color:
                 assert not line.spans, line
+            if tidy and not color:
                 assert line.plain == line.plain.rstrip(), repr(line.plain)
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 @pytest.mark.parametrize("width", [40, 61, 80, 100, 139, 140, 200])
 def test_no_line_is_wider_than_the_width(name: str, width: int) -> None:
-    check(DRAWINGS[name], width)
+    check(DRAWINGS[name], width, tidy=True)
 
 
 HOSTILE = (

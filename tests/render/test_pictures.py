@@ -7,6 +7,8 @@ import dataclasses
 import made
 import numpy as np
 import pytest
+from rich.color import Color
+from rich.style import Style as RichStyle
 from rich.text import Text
 
 from attnscope.pooling import pool
@@ -195,16 +197,40 @@ def test_shades_are_those_of_the_legend() -> None:
         assert heat.shade(style, float("nan")) == "!"
 
 
-def test_colors_of_heat_can_be_read() -> None:
-    def luminance(color: str) -> float:
-        parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+def luminance(color: Color) -> float:
+    parts = [part / 255 for part in color.get_truecolor()]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
+
+@pytest.mark.parametrize("truecolor", [True, False])
+def test_numbers_over_heat_can_be_read_and_more_is_brighter(truecolor: bool) -> None:
+    style = Style(80, color=True, heat=True, truecolor=truecolor)
     last = -1.0
     for level in range(heat.LEVELS):
-        ink, _, ground = heat.cell_style((level / (heat.LEVELS - 1)) ** 2).partition(" on ")
-        light, dark = sorted((luminance(ink), luminance(ground)), reverse=True)
+        look = RichStyle.parse(heat.cell_style(style, (level / (heat.LEVELS - 1)) ** 2))
+        assert look.color is not None
+        assert look.bgcolor is not None
+        light, dark = sorted((luminance(look.color), luminance(look.bgcolor)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5
-        assert luminance(ground) >= last
-        last = luminance(ground)
+        assert luminance(look.bgcolor) >= last
+        last = luminance(look.bgcolor)
+
+
+def test_named_colors_can_be_read_on_black_and_on_white() -> None:
+    for name in (
+        "axis.B",
+        "axis.T",
+        "axis.S",
+        "axis.C",
+        "axis.H",
+        "axis.G",
+        "axis.D",
+        "error",
+        "warning",
+        "dim",
+    ):
+        color = RichStyle.parse(Style(color=True)(name)).color
+        assert color is not None
+        assert (luminance(color) + 0.05) / 0.05 >= 3
+        assert 1.05 / (luminance(color) + 0.05) >= 3

@@ -70,7 +70,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_pipe_gets_no_escape_and_80_columns(bare: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     console, style = make_console(file=file)
-    assert style == Style(80, unicode=True, color=False, heat=False)
+    assert style == Style(80, color=False, heat=False, truecolor=False)
     show.show_trace(made.trace(), console, style)
     assert "\x1b" not in file.getvalue()
     assert "weights" in file.getvalue()
@@ -79,14 +79,14 @@ def test_a_pipe_gets_no_escape_and_80_columns(bare: pytest.MonkeyPatch) -> None:
 def test_a_terminal_gets_colors(bare: pytest.MonkeyPatch) -> None:
     file = Terminal()
     console, style = make_console(100, file=file)
-    assert style == Style(100, unicode=True, color=True, heat=True)
+    assert style == Style(100, color=True, heat=True, truecolor=False)
     show.show_mask(made.mask(4), console, style)
     assert "\x1b[" in file.getvalue()
 
 
 def test_a_terminal_of_16_colors_gets_no_heat(bare: pytest.MonkeyPatch) -> None:
     bare.setenv("TERM", "xterm")
-    assert make_console(file=Terminal())[1] == Style(80, unicode=True, color=True, heat=False)
+    assert make_console(file=Terminal())[1] == Style(80, color=True, heat=False, truecolor=False)
 
 
 def test_columns_is_respected(bare: pytest.MonkeyPatch) -> None:
