@@ -7,9 +7,12 @@ import sys
 
 def main() -> int:
     """Run the command line on `sys.argv` and return the exit code."""
-    from attnscope.cli.boundary import run
+    try:
+        from attnscope.cli.boundary import run
 
-    return run(sys.argv[1:])
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:  # while the boundary itself was being imported
+        return 130
 
 
 if __name__ == "__main__":

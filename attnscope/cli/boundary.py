@@ -19,7 +19,6 @@ OK, USAGE, INTERNAL, NO_OUTPUT, INTERRUPTED, PIPE_CLOSED = 0, 2, 70, 74, 130, 14
 
 def run(args: Sequence[str]) -> int:
     """Run the command line `args` (without the program's name) and return the exit code."""
-    command = _command(args)
     try:
         _prepare_streams()
         code = _dispatch(list(args) or ["--help"])
@@ -31,12 +30,12 @@ def run(args: Sequence[str]) -> int:
         _discard_stdout()
         return PIPE_CLOSED
     except UsageError as error:
-        _say(command, str(error))
+        _say(args, str(error))
         return USAGE
     except Exception as error:
         if _debugging(args):
             raise
-        return _unexpected(command, error)
+        return _unexpected(args, error)
 
 
 def _dispatch(args: list[str]) -> int:
@@ -80,28 +79,28 @@ def _debugging(args: Sequence[str]) -> bool:
     return "--debug" in options
 
 
-def _unexpected(command: str, error: Exception) -> int:
+def _unexpected(args: Sequence[str], error: Exception) -> int:
     if isinstance(error, OSError) and getattr(error, "writing_stdout", False):
         _discard_stdout()
-        _say(command, f"standard output cannot be written: {error.strerror or error}")
+        _say(args, f"standard output cannot be written: {error.strerror or error}")
         return NO_OUTPUT
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        _say(command, "there is not enough memory for this; smaller sizes or a shorter text would work")
+        _say(args, "there is not enough memory for this; smaller sizes or a shorter text would work")
         return INTERNAL
     reason = str(error).partition("\n")[0]
     _say(
-        command,
+        args,
         f"internal error: {type(error).__name__}: {reason[:200]}; "
         "please report it, with what the same command says with --debug",
     )
     return INTERNAL
 
 
-def _say(command: str, message: str) -> None:
+def _say(args: Sequence[str], message: str) -> None:
     from attnscope.text import visible
 
     with suppress(OSError, ValueError):  # standard error may be closed too
-        print(f"{command}: {visible(message)}", file=sys.stderr)
+        print(f"{_command(args)}: {visible(message)}", file=sys.stderr)
         sys.stderr.flush()
 
 

@@ -37,10 +37,11 @@ def _no_such_option(error: Any, context: Any, help_hint: str) -> UsageError:
     args = context.meta.get(ARGS, []) if context is not None else []
     given = next((arg for arg in args if _caused(arg, name)), name)
     shown = visible(given if len(given) <= 40 else given[:39] + "…")
-    if error.possibilities:
+    a_text = context is not None and _takes_text(context)
+    if error.possibilities and not (a_text and " " in given):
         near = " or ".join(sorted(error.possibilities))
         return UsageError(f"unknown option {shown}", f"did you mean {near}?")
-    if context is not None and _takes_text(context):
+    if a_text:
         return UsageError(
             f"unknown option {shown}",
             f"a text that begins with - goes behind --: {context.command_path} -- {_quoted(shown)}",
