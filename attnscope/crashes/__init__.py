@@ -7,9 +7,14 @@ what `attnscope explain` prints.
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from attnscope.crashes.crash import Crash, Phase
-from attnscope.diagnostic import Diagnostic
+from attnscope.diagnostic import Diagnostic, Label
+
+if TYPE_CHECKING:
+    from attnscope.crashes.scene import Scene
 
 __all__ = ["RULES", "Crash", "Phase", "diagnose"]
 
@@ -56,6 +61,21 @@ RULES: tuple[str, ...] = (
 )
 
 
+def _called(scene: Scene, finding: Diagnostic) -> Diagnostic:
+    """Adds, where the fault stands in a helper, the line of the same file that called it."""
+    if scene.reader is None or len(scene.shots) < 2 or finding.code in ("AS134", "AS121"):
+        return finding
+    bodies = [shot for shot in scene.shots if shot.frame is not scene.reader.shot.frame]
+    caller = next((shot for shot in reversed(bodies) if shot is not scene.reader.body), None)
+    if caller is None or finding.span is None or caller.file != finding.span.file or caller.node is None:
+        return finding
+    lines = {label.span.line for label in finding.labels[:3]} | {finding.span.line}
+    if caller.span.line in lines or scene.reader.body.frame.f_code is caller.frame.f_code:
+        return finding
+    label = Label(caller.span, "called from here")
+    return replace(finding, labels=(*finding.labels[:2], label, *finding.labels[2:]))
+
+
 def diagnose(crash: Crash) -> tuple[Diagnostic, ...]:
     """What is to be said of one crash; at least one finding, and never an exception.
 
@@ -74,5 +94,5 @@ def diagnose(crash: Crash) -> tuple[Diagnostic, ...]:
             except Exception:
                 finding = None
             if finding is not None:
-                return (finding,)
+                return (_called(scene, finding),)
     return (Diagnostic("AS100", "error", f"`{type(crash.error).__name__}` was raised"),)

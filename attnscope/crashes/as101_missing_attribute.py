@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -224,7 +224,30 @@ def _candidates(scene: Scene, found: Missing, use: Use) -> list[Candidate]:
                 continue
             score = _score(found.name, name, value, use, name in used, scene)
             ranked.append(Candidate(f"{me}.{name}", name, value, score, name in used))
-    return sorted(ranked, key=lambda one: -one.score)
+    return sorted(_alone(scene, found, ranked), key=lambda one: -one.score)
+
+
+def _alone(scene: Scene, found: Missing, ranked: list[Candidate]) -> list[Candidate]:
+    """Raises the one attribute that is set and never read anywhere, where its kind fits the use."""
+    everywhere = {
+        node.attr
+        for node in ast.walk(scene.file.tree if scene.file is not None else ast.Module([], []))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    held = [one for one in ranked if one.text.count(".") == 1 and '"' not in one.text]
+    unread = [one for one in held if one.name not in everywhere and scene.setting(one.name) is not None]
+    fitting = [one for one in unread if one.score > -1.5]
+    raised = []
+    for one in ranked:
+        setting = scene.setting(one.name) if one in unread else None
+        if setting is not None and isinstance(setting.value, ast.Name) and setting.value.id == found.name:
+            one = replace(one, score=one.score + 4.0)
+        elif len(fitting) == 1 and one is fitting[0]:
+            one = replace(one, score=max(one.score + 1.0, 2.1))
+        elif one.read and nearness(found.name, one.name) < 0.75:
+            one = replace(one, score=one.score - 1.0)
+        raised.append(one)
+    return raised
 
 
 def _score(wanted: str, name: str, value: Any, use: Use, is_read: bool, scene: Scene) -> float:

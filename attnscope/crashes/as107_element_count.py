@@ -33,8 +33,8 @@ from typing import Any
 
 from attnscope.crashes.as101_missing_attribute import _own
 from attnscope.crashes.scene import Scene, sizes
-from attnscope.crashes.suspects import defined, unique
-from attnscope.crashes.values import UNKNOWN, is_tensor
+from attnscope.crashes.suspects import defined, trail, unique
+from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS107"
@@ -86,6 +86,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             labels.append(Label(size.span, f"`{scene.text(wrong)}` is {value} since here"))
     if made is not None:
         labels.insert(0, made)
+    labels += trail(scene, node, {label.span.line for label in labels})
     return scene.finding(
         CODE,
         message,
@@ -145,7 +146,3 @@ def _named(scene: Scene, needed: int, nodes: list[ast.expr], tensor: Any, name: 
     if needed in shape and name.isidentifier():
         return f"{name}.size({shape.index(needed)})"
     return ""
-
-
-def unknown(values: list[Any]) -> bool:
-    return any(value is UNKNOWN for value in values)

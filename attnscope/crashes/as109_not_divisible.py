@@ -26,6 +26,7 @@ from typing import Any
 
 from attnscope.crashes.as107_element_count import target
 from attnscope.crashes.scene import Scene
+from attnscope.crashes.suspects import trail
 from attnscope.crashes.syntax import guards
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic, Label
@@ -100,11 +101,17 @@ def _viewed(scene: Scene) -> Diagnostic | None:
     if tensor.dim() == 0:
         return None
     last = int(tensor.shape[-1])
+    given = [int(n) for n in tensor.shape[:-1]]
+    for size in given:  # the leading axes, B and T, stay as they are
+        if not ints or ints[0][1] != size:
+            break
+        ints = ints[1:]
+    way = trail(scene, node)
     for parts_node, parts in ints:
         for other_node, other in ints:
             if parts_node is other_node or parts <= 1 or other <= 1 or last % parts == 0 or last // parts != other:
                 continue
-            labels = []
+            labels = list(way)
             if isinstance(other_node, ast.Attribute):
                 setting = scene.setting(other_node.attr)
                 if setting is not None:
@@ -113,12 +120,10 @@ def _viewed(scene: Scene) -> Diagnostic | None:
                 scene, last, parts, "", scene.text(parts_node), labels,
                 f"{last} elements of each token cannot be {parts} × {other} = {parts * other}",
             )  # fmt: skip
-    if -1 in wanted and len(ints) == len(wanted) - 1 and len(wanted) == tensor.dim() + 1:
-        leading = [int(n) for n in tensor.shape[:-1]]
-        if [size for _, size in ints][: len(leading)] == leading:
-            parts_node, parts = ints[-1]
-            if last % parts:
-                return _report(scene, last, parts, "", scene.text(parts_node), [])
+    if -1 in wanted and len(ints) == 1 and len(wanted) == tensor.dim() + 1:
+        parts_node, parts = ints[0]
+        if last % parts:
+            return _report(scene, last, parts, "", scene.text(parts_node), way)
     return None
 
 
@@ -137,7 +142,8 @@ def _unflattened(scene: Scene) -> Diagnostic | None:
         parts *= size
     if not known or whole % parts == 0:
         return None
-    return _report(scene, whole, parts, "", scene.text(sizes[0]) if len(known) > 1 else "", [])
+    way = trail(scene, scene.op.inputs[0][0])
+    return _report(scene, whole, parts, "", scene.text(sizes[0]) if len(known) > 1 else "", way)
 
 
 def _layer(scene: Scene) -> Diagnostic | None:

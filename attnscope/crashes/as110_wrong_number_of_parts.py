@@ -28,8 +28,8 @@ import ast
 from typing import Any
 
 from attnscope.crashes.scene import Scene, sizes
-from attnscope.crashes.suspects import defined, unique
-from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
+from attnscope.crashes.suspects import defined, layer_label, unique
+from attnscope.crashes.values import UNKNOWN, is_module, is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS110"
@@ -135,19 +135,13 @@ def _call(scene: Scene, right: ast.Call, value: Any, names: int) -> tuple[list[L
 
 
 def _layer_label(scene: Scene, node: ast.AST) -> list[Label]:
-    """Where the layer that made a tensor is set, with the number of features that it gives."""
+    """Where the layer that made a tensor is set, else where the tensor was made."""
     for link in scene.history(node):
-        if link.name == "Linear" and isinstance(link.node, ast.Call):
-            callee = link.node.func
-            if isinstance(callee, ast.Attribute):
-                layer, setting = scene.value(callee, link.env), scene.setting(callee.attr)
-                if setting is not None and is_module(layer):
-                    features = read(layer, "out_features")
-                    return [scene.label(setting.target, f"`{callee.attr}` gives {features} features")]
-        if link.kind != "def":
-            continue
-    label = defined(scene, node)
-    return [label] if label is not None else []
+        label = layer_label(scene, link)
+        if label is not None:
+            return [label]
+    made = defined(scene, node)
+    return [made] if made is not None else []
 
 
 def _split(scene: Scene) -> Diagnostic | None:

@@ -30,7 +30,7 @@ from typing import Any
 
 from attnscope.crashes.history import Link
 from attnscope.crashes.scene import Op, Scene, sizes
-from attnscope.crashes.suspects import defined, different, overwritten, unique
+from attnscope.crashes.suspects import defined, different, overwritten, trail, unique
 from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -102,6 +102,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         setting = scene.setting(callee.attr)
         if setting is not None:
             labels.append(scene.label(setting.target, f"`{callee.attr}` takes {features} features"))
+    labels += trail(scene, node, {label.span.line for label in labels})
     labels += different(scene, [(node, value)])
     text = scene.text(node, 50)
     return scene.finding(

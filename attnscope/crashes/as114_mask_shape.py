@@ -30,7 +30,7 @@ from typing import Any
 
 from attnscope.crashes.as113_broadcast import ELEMENTWISE, pair
 from attnscope.crashes.scene import Op, Scene, sizes
-from attnscope.crashes.suspects import defined, mismatch, unique
+from attnscope.crashes.suspects import defined, mismatch, trail, unique
 from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -73,7 +73,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         others = [one for one in operands if one not in masks]
     if len(masks) != 1 or not others or mismatch(masks[0][1].shape, others[0][1].shape) is None:
         return None
-    return _report(scene, *masks[0], scene.show(*others[0]), tuple(others[0][1].shape))
+    node, mask = masks[0]
+    return _report(scene, node, mask, scene.show(*others[0]), tuple(others[0][1].shape), [others[0]])
 
 
 def _sdpa(scene: Scene, op: Op) -> Diagnostic | None:
@@ -83,12 +84,28 @@ def _sdpa(scene: Scene, op: Op) -> Diagnostic | None:
     scores = (*q[1].shape[:-1], int(k[1].shape[-2]))
     if mismatch(mask[1].shape, scores) is None and mask[1].dim() <= len(scores):
         return None
-    return _report(scene, *mask, f"the scores {sizes(scores)} of `{scene.text(op.node, 40)}`", scores)
+    return _report(scene, *mask, f"the scores {sizes(scores)} of `{scene.text(op.node, 40)}`", scores, [k, q])
 
 
-def _report(scene: Scene, node: ast.AST, mask: Any, scores_text: str, scores: tuple[int, ...]) -> Diagnostic:
+def _report(
+    scene: Scene,
+    node: ast.AST,
+    mask: Any,
+    scores_text: str,
+    scores: tuple[int, ...],
+    made_of: list[tuple[ast.expr, Any]],
+) -> Diagnostic:
     why, cure = fit(scene, node, mask, scores)
     labels = [label for label in [_origin(scene, node)] if label is not None]
+    if _right_length(scene, mask, scores):
+        # The mask is as long as the text: then the scores are what went wrong.
+        why = f"the scores should be {int(mask.shape[-2])} × {int(mask.shape[-1])}"
+        cure = f"make the scores [B, H, T, S] with T {int(mask.shape[-2])} and S {int(mask.shape[-1])}: transpose q and k alike"
+        way = [label for one, _ in made_of for label in trail(scene, one)]
+        labels = unique([*[one for one in way if " gives " not in one.text][:2], *labels])
+    else:
+        for one, _ in made_of:
+            labels += trail(scene, one, {label.span.line for label in labels})
     return scene.finding(
         CODE,
         f"the mask {scene.show(node, mask)} does not fit {scores_text}",
@@ -96,6 +113,20 @@ def _report(scene: Scene, node: ast.AST, mask: Any, scores_text: str, scores: tu
         labels=labels,
         help=cure,
     )
+
+
+def _right_length(scene: Scene, mask: Any, scores: tuple[int, ...]) -> bool:
+    """Whether the mask is as long as the function's input, and the scores are not."""
+    if scene.reader is None or mask.dim() < 2 or len(scores) < 2:
+        return False
+    code = scene.reader.body.frame.f_code
+    for name in code.co_varnames[1 : code.co_argcount]:
+        value = scene.reader.body.locals.get(name)
+        if is_tensor(value) and value.is_floating_point() and value.dim() >= 2:
+            tokens = int(value.shape[1] if value.dim() == 3 else value.shape[-2])
+            square = int(mask.shape[-1]) == tokens and int(mask.shape[-2]) in (tokens, 1)
+            return square and (scores[-1] != tokens or scores[-2] != tokens)
+    return False
 
 
 def _origin(scene: Scene, node: ast.AST) -> Label | None:

@@ -28,6 +28,7 @@ import ast
 from typing import Any
 
 from attnscope.crashes.scene import Op, Scene, sizes
+from attnscope.crashes.syntax import guards
 from attnscope.crashes.values import Env, is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -172,8 +173,6 @@ def _clipped(scene: Scene) -> Diagnostic | None:
 
 def _asserted(scene: Scene) -> Diagnostic | None:
     """`assert t <= self.block_size`."""
-    from attnscope.crashes.syntax import guards
-
     if scene.shot is None or scene.shot.source is None:
         return None
     statement = scene.shot.statement

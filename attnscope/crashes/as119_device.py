@@ -18,7 +18,7 @@ Example:
             self.scale = torch.ones(16, 16)
 
         def forward(self, x):
-            return torch.matmul(x, self.scale)
+            return x + self.scale[:6]
 
 Cure: `self.register_buffer("scale", …, persistent=False)`, `nn.ModuleList`, or `device=x.device`.
 '''

@@ -32,8 +32,10 @@ CODE = "AS136"
 def diagnose(scene: Scene) -> Diagnostic | None:
     if not issubclass(type(scene.error), TypeError) or scene.node is None:
         return None
-    if "float" not in scene.words:
+    if "float" not in scene.words and "slice indices" not in scene.words:
         return None
+    if "slice indices" in scene.words:
+        return _sliced(scene)
     op = scene.op
     if op is None or not isinstance(op.node, ast.Call):
         return None
@@ -45,11 +47,34 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             parts += [one for one, item in zip(node.elts, value, strict=False) if type(item) is float]
     if not parts:
         return None
-    wrong = parts[0]
+    return _report(scene, parts[0])
+
+
+def _sliced(scene: Scene) -> Diagnostic | None:
+    """A slice whose bound is a float."""
+    for node in ast.walk(scene.node) if scene.node is not None else ():
+        if isinstance(node, ast.Slice):
+            for bound in (node.lower, node.upper, node.step):
+                if bound is not None and type(scene.value(bound)) is float:
+                    return _report(scene, bound)
+    return None
+
+
+def _leaf(scene: Scene, node: ast.expr) -> ast.expr:
+    """The name or attribute in an expression that brings the float in."""
+    if any(_divides(one) for one in ast.walk(node)):
+        return node
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name | ast.Attribute) and type(scene.value(one)) is float:
+            return one
+    return node
+
+
+def _report(scene: Scene, wrong: ast.expr) -> Diagnostic:
     value = scene.value(wrong)
     labels: list[Label] = []
     division: ast.AST | None = None
-    for link in history(wrong, scene.env, scene.evaluate):
+    for link in history(_leaf(scene, wrong), scene.env, scene.evaluate):
         if link.kind == "def":
             labels.append(scene.label(link.node, f"`{link.name}` becomes {value} here"))
             division = next((n for n in ast.walk(link.node) if _divides(n)), division)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
+from types import FunctionType
 from typing import Any
 
 from attnscope.crashes.history import Link, signature
 from attnscope.crashes.scene import Scene, sizes
 from attnscope.crashes.syntax import is_before
-from attnscope.crashes.values import UNKNOWN, is_tensor
+from attnscope.crashes.values import UNKNOWN, helper_body, is_module, is_tensor, read
 from attnscope.diagnostic import Label
 
 REPEATS = ("repeat_interleave", "repeat", "expand", "tile", "expand_as")
@@ -32,6 +33,65 @@ def defined(scene: Scene, node: ast.AST, value: Any = UNKNOWN) -> Label | None:
     return None
 
 
+def trail(scene: Scene, node: ast.AST, skip: Iterable[int] = ()) -> list[Label]:
+    """The earlier lines on an operand's way, nearest first: definitions, bounds of slices, the layer it left.
+
+    The lines in `skip` are left out.
+    """
+    labels: list[Label] = []
+    layers: list[Label] = []
+    first = not set(skip)
+    told = set(skip)
+
+    def add(where: ast.AST, text: str, to: list[Label]) -> None:
+        label = scene.label(where, text)
+        if label.span.line not in told:
+            told.add(label.span.line)
+            to.append(label)
+
+    for link in scene.history(node):
+        if link.kind == "def":
+            shape = f" {scene.shape(link.value)}" if is_tensor(link.value) else ""
+            add(link.node, f"`{link.name}`{shape} is made here", labels)
+        elif link.kind == "op" and isinstance(link.node, ast.Subscript):
+            for name in ast.walk(link.node.slice):
+                found = link.env.definition(name.id) if isinstance(name, ast.Name) else None
+                value = scene.value(name, link.env) if isinstance(name, ast.Name) else UNKNOWN
+                if found is not None and type(value) is int and _computed(found[0]):
+                    add(found[0], f"`{name.id}` is {value} since here", labels)  # type: ignore[attr-defined]
+        elif link.kind in ("op", "end") and isinstance(link.node, ast.Call):
+            called = link.node.func
+            if isinstance(called, ast.Name):
+                found = link.env.definition(called.id)
+                if found is not None:
+                    add(found[0], f"`{called.id}` is made here", labels)
+            layer = layer_label(scene, link)
+            if layer is not None and layer.span.line not in told:
+                told.add(layer.span.line)
+                layers.append(layer)
+    if not first:
+        return layers[:1] + labels + layers[1:]
+    return labels[:1] + layers[:1] + labels[1:] + layers[1:]
+
+
+def _computed(statement: ast.stmt) -> bool:
+    """Whether a size was worked out here, and not only read off a shape."""
+    return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp | ast.Call | ast.Name)
+
+
+def layer_label(scene: Scene, link: Link) -> Label | None:
+    """Where the linear layer of a link is set, with the number of features that it gives."""
+    if link.name != "Linear" or not isinstance(link.node, ast.Call):
+        return None
+    callee = link.node.func
+    if not isinstance(callee, ast.Attribute):
+        return None
+    layer, setting = scene.value(callee, link.env), scene.setting(callee.attr)
+    if setting is None or not is_module(layer):
+        return None
+    return scene.label(setting.target, f"`{callee.attr}` gives {read(layer, 'out_features')} features")
+
+
 def all_defined(scene: Scene, nodes: Iterable[ast.AST]) -> list[Label]:
     return [label for node in nodes if (label := defined(scene, node)) is not None]
 
@@ -48,10 +108,33 @@ def misfits(scene: Scene, operands: Sequence[tuple[ast.AST, Any]]) -> list[Label
             text = odd(scene, link)
             if text:
                 labels.append(scene.label(link.node, text))
+            returned = _returned(scene, link)
+            if returned is not None:
+                labels.append(returned)
     labels += different(scene, operands)
     told = {label.span.line for label in labels}
     labels += [one for one in all_defined(scene, [node for node, _ in operands]) if one.span.line not in told]
+    for node, _ in operands:
+        labels += trail(scene, node, {label.span.line for label in labels})
     return unique(labels)
+
+
+def _returned(scene: Scene, link: Link) -> Label | None:
+    """The `return` of a helper of the same file that gives another shape than it was given."""
+    if link.kind != "op" or not isinstance(link.node, ast.Call) or not is_tensor(link.before) or not is_tensor(link.value):
+        return None
+    if link.before.shape == link.value.shape or scene.file is None:
+        return None
+    called = link.node.func
+    target = scene.value(called, link.env)
+    function = getattr(target, "__func__", target)
+    if not isinstance(function, FunctionType) or function.__code__.co_filename != scene.file.name:
+        return None
+    body = helper_body(function)
+    last = body.body[-1] if body is not None else None
+    if not isinstance(last, ast.Return):
+        return None
+    return scene.label(last, f"`{scene.text(called)}` gives {sizes(link.value.shape)} for {sizes(link.before.shape)}")
 
 
 def unique(labels: Iterable[Label]) -> list[Label]:

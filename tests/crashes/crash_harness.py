@@ -1,0 +1,71 @@
+"""Runs a small module as `check` does and hands the exception to `diagnose`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from attnscope.crashes import Crash, diagnose
+from attnscope.diagnostic import Diagnostic
+
+
+def load(path: Path, name: str) -> ModuleType:
+    """Imports a file under a name of its own."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def crash(
+    make: Callable[[], Any], *inputs: Any, state: Any = None, device: str | None = None, cls: type | None = None
+) -> Diagnostic | None:
+    """Constructs, loads, moves, runs and goes back; the first finding of the first crash, or None."""
+    torch.manual_seed(0)
+    phase, module = "construct", None
+    try:
+        module = make()
+        if state is not None:
+            phase = "load"
+            module.load_state_dict(state)
+        if device is not None:
+            phase = "move"
+            module.to(device)
+            inputs = tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs)
+        else:
+            phase = "forward"
+        output = module(*inputs)
+        if device is None:
+            phase = "backward"
+            first = output[0] if isinstance(output, tuple) else output
+            if isinstance(first, torch.Tensor) and any(p.requires_grad for p in module.parameters()):
+                first.sum().backward()
+    except Exception as error:
+        findings = diagnose(
+            Crash(error, phase, module, cls=cls or (make if isinstance(make, type) else None), state=state, device=device)  # type: ignore[arg-type]
+        )
+        assert findings
+        return findings[0]
+    return None
+
+
+def run(source: str, tmp_path: Path, cls: str = "Example", name: str = "") -> Diagnostic | None:
+    """The finding for a class in a source text; its `x`, `state` and `device` are used if it sets them."""
+    path = tmp_path / f"example_{abs(hash((source, name))) % 10**12}.py"
+    path.write_text(source, encoding="utf-8")
+    return run_file(load(path, path.stem), cls)
+
+
+def run_file(module: ModuleType, cls: str) -> Diagnostic | None:
+    known = vars(module)
+    x = known.get("x", torch.zeros(2, 6, 16))
+    inputs = x if isinstance(x, tuple) else (x,)
+    return crash(known[cls], *inputs, state=known.get("state"), device=known.get("device"))
