@@ -222,6 +222,8 @@ class _Columns:
 
     def _shape_cell(self, step: Step) -> list[Text]:
         whole = self._shape(step)
+        if step.inner:
+            whole = Text(whole.plain, self.style("dim"))
         if whole.cell_len <= self.shape_width:
             return [whole]
         lines: list[Text] = []

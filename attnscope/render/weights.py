@@ -77,6 +77,10 @@ def draw_weights(
         if one.note:
             lines.append(blank())
             lines += paragraph(style, one.note, first=INDENT, look="dim")
+        if one.weights is None and one.pooled is None:
+            said = f"layer {number}: the weights were not kept"
+            lines += [blank(), *paragraph(style, said, first=INDENT, look="dim")]
+            continue
         datas = [_head(number, one, head, batch) for head in some]
         labels = _labels(style, tokens, datas[0].queries), _labels(style, tokens, datas[0].keys)
         if all(_numbers_fit(style, data, labels[0], precision) for data in datas):
@@ -117,9 +121,10 @@ def _head(layer: int, one: Attention, head: int, batch: int) -> _Head:
             keys,
         )
     pooled = one.pooled
-    if pooled is None:
-        empty = np.full((queries, keys), np.nan, np.float32)
-        return _Head(layer, one.module, head, empty, None, (1, 1), None, None, blocked, queries, keys)
+    assert pooled is not None
+    if pooled.factor == (1, 1):
+        whole = pooled.weights[batch, head]
+        return _Head(layer, one.module, head, whole, None, (1, 1), None, None, blocked, queries, keys)
     return _Head(
         layer,
         one.module,

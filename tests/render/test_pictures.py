@@ -181,6 +181,33 @@ def test_pooled_weights_alone_are_drawn() -> None:
     ]
 
 
+def test_what_was_not_kept_is_not_drawn() -> None:
+    gone = dataclasses.replace(made.attention(), weights=None)
+    assert draw_weights(Style(80), [gone])[-1].plain == "  layer 0: the weights were not kept"
+
+
+def test_weights_pooled_by_one_are_the_weights() -> None:
+    whole = made.attention()
+    assert whole.weights is not None
+    pooled = dataclasses.replace(whole, weights=None, pooled=pool(whole.weights, 1, 1, 2))
+    expected = [line.plain for line in draw_weights(Style(80), [whole])]
+    assert [line.plain for line in draw_weights(Style(80), [pooled])] == expected
+
+
+@pytest.mark.parametrize("precision", [0, 1, 8])
+@pytest.mark.parametrize("shape", [(1, 1), (6, 6), (2, 3000), (3000, 2), (30, 6)])
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_any_shape_and_precision_keeps_the_width(shape: tuple[int, int], precision: int, width: int) -> None:
+    weights = np.full((1, 1, *shape), 1 / shape[1], np.float32)
+    one = dataclasses.replace(
+        made.attention(heads=1), shape=(1, 1, *shape), weights=weights, mask=np.ones((1, *shape), bool)
+    )
+    for style in (Style(width), Style(width, color=True, heat=True), Style(width, unicode=False)):
+        lines = draw_weights(style, [one], precision=precision) + draw_attention_masks(style, [one])
+        assert max(line.cell_len for line in lines) <= width
+        assert len(lines) < 130
+
+
 def test_the_batch_entry_is_said() -> None:
     batch = made.attention(batch=3)
     assert draw_weights(Style(80), [batch])[0].plain.endswith("batch entry 0 of 3")
