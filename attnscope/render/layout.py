@@ -193,6 +193,6 @@ def shape_text(style: Style, info: TensorInfo) -> Text:
     return line
 
 
-def count(number: int, noun: str) -> str:
-    """`1 error`, `2 errors`, `1,024 parameters`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def count(number: int, noun: str, many: str = "") -> str:
+    """`1 error`, `2 errors`, `1,024 parameters`, `2 queries`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {many or noun + 's'}"

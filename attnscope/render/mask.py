@@ -10,7 +10,7 @@ from rich.text import Text
 
 from attnscope.pooling import pool_blocks, pool_size
 from attnscope.render.files import module_path
-from attnscope.render.layout import INDENT, blank, headed, heading, paragraph, wrap
+from attnscope.render.layout import INDENT, blank, count, headed, heading, paragraph, wrap
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Attention, Mask, MaskOrigin
 
@@ -23,7 +23,7 @@ def draw_mask(style: Style, mask: Mask) -> Lines:
     queries, keys = mask.allowed.shape
     said = [
         _kind(mask),
-        f"{_times(style, queries, 'query', 'queries')} × {_times(style, keys, 'key', 'keys')}",
+        f"{count(queries, 'query', 'queries')} × {count(keys, 'key')}",
     ]
     lines = [*headed(style, "mask", f"{', '.join(said)}, {counts(mask.allowed)}"), blank()]
     lines += grid(style, mask.allowed)
@@ -241,10 +241,11 @@ def _pooled(style: Style, allowed: NDArray[np.bool_], room: int, label: int) -> 
             line.append(ramp[place] * each if place else ramp[0] + " ", look if place else style("dim"))
         line.rstrip()
         lines.append(line)
+    cell = f"{count(down, 'query', 'queries')} × {count(across, 'key')}"
     scale = f"{ramp[0]} none  {ramp[1]} <1/3  {ramp[2]} <2/3  {ramp[3]} more  {ramp[4]} all allowed"
     return [
         *lines,
-        *_note(style, f"one cell is {down:,} queries × {across:,} keys: the share that is allowed", label),
+        *_note(style, f"one cell is {cell}: the share that is allowed", label),
         *_note(style, scale, label),
     ]
 
@@ -260,10 +261,6 @@ def _kind(mask: Mask) -> str:
         if name != "length" and name != "queries" and (name, value) != ("offset", 0)
     ]
     return " ".join([mask.kind, *more])
-
-
-def _times(style: Style, number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def _code(style: Style, convention: str, width: int, code: str) -> Lines:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from attnscope.pooling import pool_blocks, pool_size, top_keys
 from attnscope.render import heat
-from attnscope.render.layout import INDENT, blank, clip, heading, paragraph
+from attnscope.render.layout import INDENT, blank, clip, count, heading, paragraph
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Attention, Token
 
@@ -294,7 +294,8 @@ def _pooled(data: _Head, across: int, down: int) -> tuple[NDArray[Any], NDArray[
 def _factor(factor: tuple[int, int]) -> str:
     if factor == (1, 1):
         return "one cell is one query × one key"
-    return f"one cell is {factor[0]:,} queries × {factor[1]:,} keys: summed over keys, mean over queries"
+    cell = f"{count(factor[0], 'query', 'queries')} × {count(factor[1], 'key')}"
+    return f"one cell is {cell}: summed over keys, mean over queries"
 
 
 def _picture(style: Style, data: _Head) -> Lines:
