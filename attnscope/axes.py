@@ -391,8 +391,12 @@ class Axes:
                 self.seen_as[(self.index, right_ref)] = (*right[:-1], columns)
         if rows.label == "T" and columns.label == "S":
             self.head_axis(inner)
+            if not other.known:
+                other.become(inner)
         if left[-1].label == "S" and right[-2].label == "T" and right_ref is not None:
             self.seen_as[(self.index, right_ref)] = (*right[:-2], left[-1], right[-1])
+        if left[-1].label == "S" and rows.label == "T":
+            self.head_axis(columns)  # what the weights mix are values, whose channels are one head's
         batch = self.broadcast([left[:-2], right[:-2]]) if len(left) > 2 or len(right) > 2 else ()
         return (*batch, rows, columns)
 
