@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from operator import is_
 from typing import Any
 
 import torch
@@ -14,7 +16,12 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from attnscope.tensors import storage_of
 
-_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+_TABLES = frozenset({dict, set, OrderedDict})
+_ATOMS = frozenset({bool, int, float, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size})
+_DEEPEST = 6
+_FOREIGN = frozenset(
+    {"builtins", "torch", "numpy", "types", "functools", "typing", "enum", "threading", "_thread"}
+)
 
 
 class Guard:
@@ -41,65 +48,181 @@ class Guard:
             self.save(tensor)
 
     def save(self, tensor: Tensor) -> None:
-        """Keep the values of `tensor` as they are now."""
-        self._saved.append((tensor, tensor.detach().clone()))
+        """Keep the values of `tensor` as they are now, and where in memory they stand."""
+        data = tensor.data  # unlike `detach`, it does not share the version that a backward checks
+        self._saved.append((data, data.clone()))
 
     def restore(self) -> None:
         """Write the kept values back."""
-        for tensor, values in self._saved:
-            with torch.no_grad():
-                tensor.data.copy_(values)
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            for data, values in self._saved:
+                with suppress(RuntimeError):  # memory that was freed or resized meanwhile
+                    data.copy_(values)
+
+
+_ATOM, _TENSOR, _OWN, _LIBRARY, _DICT, _LIST, _TUPLE, _OBJECT = range(8)
+
+
+def _sort(kind: type) -> int:
+    """What a value of this type is to a run that must leave no mark."""
+    if issubclass(kind, Tensor):
+        return _TENSOR
+    if issubclass(kind, nn.Module):
+        return _LIBRARY if kind.__module__.startswith("torch.nn.modules") else _OWN
+    if issubclass(kind, dict):
+        return _DICT
+    if issubclass(kind, list | set | deque):
+        return _LIST
+    if issubclass(kind, tuple):
+        return _TUPLE
+    if issubclass(kind, type) or kind.__module__.split(".", 1)[0] in _FOREIGN:
+        return _ATOM
+    return _OBJECT
+
+
+class _Kept:
+    """What the containers of a module, of its parts and of its inputs held before the run."""
+
+    def __init__(self) -> None:
+        self.watched: list[Tensor] = []
+        self.norms: list[Tensor] = []
+        self._tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+        self._libraries: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._empty: list[Any] = []
+        self._others: list[tuple[Any, list[Any]]] = []
+        self._seen: set[int] = set()
+        self._sorts: dict[type, int] = {}
+
+    def keep(self, value: Any, depth: int = 0) -> None:
+        """Remember `value` and what it holds: tensors are watched, containers copied (not deeply)."""
+        kind = type(value)
+        sort = self._sorts.get(kind)
+        if sort is None:
+            sort = self._sorts[kind] = _sort(kind)
+        if sort == _ATOM or depth > _DEEPEST:
+            return
+        if sort == _TENSOR:
+            self.watched.append(value)
+            return
+        if id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        if sort == _LIBRARY:
+            self._library(kind, value.__dict__, depth)
+        elif sort == _OWN:
+            self._own(vars(value), depth)
+        elif sort == _DICT:
+            self._tables.append((value, dict(dict.items(value))))
+            self._keep_all(dict.values(value), depth)
+        elif sort == _LIST:
+            items = [*kind.__iter__(value)]
+            self._others.append((value, items))
+            self._keep_all(items, depth)
+        elif sort == _TUPLE:
+            self._keep_all(tuple.__iter__(value), depth)
+        else:
+            state = _state_of(value)
+            if state:
+                self.keep(state, depth + 1)
+
+    def _keep_all(self, values: Iterable[Any], depth: int) -> None:
+        for value in values:
+            if type(value) not in _ATOMS:
+                self.keep(value, depth + 1)
+
+    # Paid for at each module of each run: empty tables are only noted to be empty.
+
+    def _own(self, state: dict[str, Any], depth: int) -> None:
+        self._tables.append((state, state.copy()))
+        for name, value in state.items():
+            kind = type(value)
+            if kind in _ATOMS:
+                continue
+            if kind in _TABLES and not value:
+                self._empty.append(value)
+            elif name == "_modules":
+                self._tables.append((value, value.copy()))
+                for child in value.values():
+                    self.keep(child, depth)
+            else:
+                self.keep(value, depth + 1)
+
+    def _library(self, kind: type, state: dict[str, Any], depth: int) -> None:
+        self._libraries.append((state, state.copy()))
+        table = state.get("_parameters")
+        if table:
+            self._tables.append((table, table.copy()))
+            self.watched += [value for value in table.values() if value is not None]
+        table = state.get("_buffers")
+        if table:
+            self.keep(table)
+            if state.get("training") and issubclass(kind, _NormBase):
+                self.norms += [value for value in table.values() if value is not None]
+        table = state.get("_modules")
+        if table:
+            self._tables.append((table, table.copy()))
+            for child in table.values():
+                self.keep(child, depth)
+
+    def restore(self) -> None:
+        """Put back what any container held."""
+        for state, before in self._libraries:
+            try:
+                same = bool(state == before)
+            except Exception:  # a tensor in place of another one: whether they are equal is no yes or no
+                same = False
+            if not same:
+                _fill(state, before)
+        for table, before in self._tables:
+            if (
+                len(table) != len(before)
+                or not all(map(is_, table.values(), before.values()))
+                or table.keys() != before.keys()
+            ):
+                _fill(table, before)
+        for empty in self._empty:
+            if empty:
+                empty.clear()
+        for value, items in self._others:
+            if len(value) != len(items) or not all(map(is_, value, items)):
+                value.clear()
+                (value.update if isinstance(value, set) else value.extend)(items)
+
+
+def _fill(table: dict[Any, Any], before: dict[Any, Any]) -> None:
+    dict.clear(table)
+    dict.update(table, before)
+
+
+def _state_of(value: Any) -> dict[str, Any] | None:
+    try:
+        state = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return state if type(state) is dict else None
 
 
 @contextmanager
-def preserved(module: nn.Module, inputs: Iterable[Tensor] = ()) -> Iterator[Guard]:
+def preserved(module: nn.Module, inputs: Iterable[Any] = ()) -> Iterator[Guard]:
     """Everything inside may change the module, its inputs, RNG and global modes; none of it lasts.
 
     Buffers, parameters and inputs are copied only when a write into them is announced to the guard, since
     a causal mask for a long context is large. PyTorch's batch norms write out of sight, into small buffers:
     those are copied at once.
     """
-    watched = [*inputs]
-    tables = []
-    norms = []
-    for _, child in walk(module):
-        state = vars(child)
-        if isinstance(child, _NormBase):
-            if child.training:
-                norms.append(child)
-        elif type(child).__module__.startswith("torch.nn.modules"):
-            continue  # the other layers of PyTorch's keep no state of a call
-        copies = {name: state[name].copy() for name in _TABLES if name in state}
-        tables.append((state, state.copy(), copies))
-        for name in ("_buffers", "_parameters"):
-            watched += [value for value in state.get(name, {}).values() if isinstance(value, Tensor)]
-        watched += [value for value in state.values() if isinstance(value, Tensor)]
-    guard = Guard(watched)
-    for norm in norms:
-        for buffer in norm.buffers(recurse=False):
-            guard.save(buffer)
+    kept = _Kept()
+    kept.keep(module)
+    for value in inputs:
+        kept.keep(value)
+    guard = Guard(kept.watched)
+    for buffer in kept.norms:
+        guard.save(buffer)
     with global_state():
         try:
             yield guard
         finally:
             guard.restore()
-            for state, before, copies in tables:
-                _put_back(state, before, copies)
-
-
-def _put_back(state: dict[str, Any], before: dict[str, Any], copies: dict[str, Any]) -> None:
-    if state.keys() != before.keys() or any(state[name] is not before[name] for name in before):
-        state.clear()
-        state.update(before)
-    for name, table in copies.items():
-        current = state[name]
-        if current != table if isinstance(table, set) else not _same(current, table):
-            current.clear()
-            current.update(table)
-
-
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
+            kept.restore()
 
 
 def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -123,13 +246,15 @@ def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 @contextmanager
 def global_state() -> Iterator[None]:
-    """Random number generators (torch, CUDA, numpy, random), grad mode and default dtype come back."""
+    """Random number generators (torch, CUDA, numpy, random), grad mode, default dtype come back."""
     torch_state = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    numpy: Any = sys.modules.get("numpy")
-    numpy_state = numpy.random.get_state() if numpy is not None else None
+    cuda = _cuda_states()
+    generator: Any = sys.modules.get("numpy.random")  # not imported: nothing was drawn from it
+    numpy_state = generator.get_state() if generator is not None else None
     python_state = random.getstate()
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    limit = sys.getrecursionlimit()
+    deterministic = torch.are_deterministic_algorithms_enabled()
     try:
         yield
     finally:
@@ -137,8 +262,17 @@ def global_state() -> Iterator[None]:
         if cuda is not None:
             torch.cuda.set_rng_state_all(cuda)
         if numpy_state is not None:
-            numpy.random.set_state(numpy_state)
+            generator.set_state(numpy_state)
         random.setstate(python_state)
         torch.set_grad_enabled(grad)
         if torch.get_default_dtype() is not dtype:
             torch.set_default_dtype(dtype)
+        if sys.getrecursionlimit() != limit:
+            sys.setrecursionlimit(limit)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:
+            torch.use_deterministic_algorithms(deterministic)
+
+
+def _cuda_states() -> list[Tensor] | None:
+    cuda: Any = torch.cuda
+    return list(cuda.get_rng_state_all()) if cuda.is_initialized() else None

@@ -14,7 +14,6 @@ from attnscope.capture import Capture
 from attnscope.preserve import preserved
 from attnscope.recorder import Recorder, module_calls
 from attnscope.recording import Call, Event, Made, Recording
-from attnscope.tensors import tensors_in
 
 __all__ = ["Call", "Event", "Made", "Recorder", "Recording", "module_calls", "record"]
 
@@ -44,10 +43,8 @@ def record(
             recording.arguments.append((name, recorder.serial(value)))
     given = [*args, *(kwargs or {}).values()]
     if capture is not None:
-        capture.begin(
-            recorder.serial, [v for v in [*args, *(kwargs or {}).values()] if isinstance(v, Tensor)]
-        )
-    with preserved(module, list(tensors_in(given))) as guard:
+        capture.begin(recorder.serial, [v for v in given if isinstance(v, Tensor)])
+    with preserved(module, given) as guard:
         recorder.guard = guard
         _run_recorded(recorder, module, args, kwargs or {})
     recorder.guard = None

@@ -17,9 +17,9 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, overrides
 from torch.nn import Parameter
-from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
+from torch.overrides import TorchFunctionMode
 
 from attnscope.ops import KNOWN, VIEW, Op, op_of
 from attnscope.preserve import Guard
@@ -118,74 +118,66 @@ class Recorder(TorchFunctionMode):
         outputs: tuple[Tensor, ...],
         before: tuple[tuple[Any, ...], Mapping[str, Any]] | None,
     ) -> None:
+        # `_where`, `_freeze` and `_register` are written out here for what nearly every call needs: this
+        # function runs hundreds of times in a forward that takes milliseconds.
         try:
-            raw = self._describe(op, args, kwargs, outputs, before)
+            frame: FrameType | None = sys._getframe(2)
+            direct = True
+            code, lasti = None, 0
+            while frame is not None:
+                here = frame.f_code
+                kind = FILES.get(here.co_filename)
+                if kind is None:
+                    kind = classify(here.co_filename)
+                if kind == _USER:
+                    code, lasti = here, frame.f_lasti
+                    break
+                if kind == _INNER:
+                    direct = False
+                elif kind == _EDGE:
+                    break
+                frame = frame.f_back
+            refs, made = self._serials, self._made
+            if before is None:
+                values = []
+                for value in args:
+                    type_ = type(value)
+                    if type_ is Tensor or type_ is Parameter:
+                        ref = refs.get(id(value))
+                        if ref is None or made[ref][0] != value.shape:
+                            ref = self.serial(value)
+                        values.append(ref)
+                    else:
+                        values.append(value if type_ in _PLAIN else self._freeze(value))
+                frozen = tuple(values)
+                named = self._freeze_named(kwargs) if kwargs else _NOTHING
+            else:
+                frozen, named = before
+            memory = op.memory
+            if memory is VIEW and not op.always:
+                memory = self._shares(args, outputs[0], op)
+            if len(outputs) == 1:
+                output = outputs[0]
+                serials: tuple[Ref, ...] = (Ref(len(made)),)
+                refs[id(output)] = serials[0]
+                made.append((output.shape, strides_of(output), output.dtype, output.device))
+            else:
+                serials = tuple([self._register(output) for output in outputs])
+            snapshots = tuple([to_numpy(output) for output in outputs]) if self._values else None
+            if self._capture is not None:
+                self._capture.saw(
+                    len(self._raw), op, args, kwargs, frozen, named, serials, outputs, self.call
+                )
         except Exception:
             # A tensor-like of the user's may refuse any question. The run goes on; the row is missing.
             self.recording.missed += 1
             return
+        raw = (
+            op, code, lasti, direct, self.call, frozen, named, serials, memory, self._depth, None, snapshots
+        )  # fmt: skip
         self._raw.append(raw)
         if self._on_output is not None:
             self._on_output(Event(*raw), result)
-
-    def _describe(
-        self,
-        op: Op,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        outputs: tuple[Tensor, ...],
-        before: tuple[tuple[Any, ...], Mapping[str, Any]] | None,
-    ) -> tuple[Any, ...]:
-        # `_where`, `_freeze` and `_register` are written out here for what nearly every call needs: this
-        # function runs hundreds of times in a forward that takes milliseconds.
-        frame: FrameType | None = sys._getframe(3)
-        direct = True
-        code, lasti = None, 0
-        while frame is not None:
-            here = frame.f_code
-            kind = FILES.get(here.co_filename)
-            if kind is None:
-                kind = classify(here.co_filename)
-            if kind == _USER:
-                code, lasti = here, frame.f_lasti
-                break
-            if kind == _INNER:
-                direct = False
-            elif kind == _EDGE:
-                break
-            frame = frame.f_back
-        refs, made = self._serials, self._made
-        if before is None:
-            values = []
-            for value in args:
-                type_ = type(value)
-                if type_ is Tensor or type_ is Parameter:
-                    ref = refs.get(id(value))
-                    if ref is None or made[ref][0] != value.shape:
-                        ref = self.serial(value)
-                    values.append(ref)
-                else:
-                    values.append(value if type_ in _PLAIN else self._freeze(value))
-            frozen = tuple(values)
-            named = self._freeze_named(kwargs) if kwargs else _NOTHING
-        else:
-            frozen, named = before
-        memory = op.memory
-        if memory is VIEW and not op.always:
-            memory = self._shares(args, outputs[0], op)
-        if len(outputs) == 1:
-            output = outputs[0]
-            serials = (Ref(len(made)),)
-            refs[id(output)] = serials[0]
-            made.append((output.shape, strides_of(output), output.dtype, output.device))
-        else:
-            serials = tuple([self._register(output) for output in outputs])
-        snapshots = tuple([to_numpy(output) for output in outputs]) if self._values else None
-        if self._capture is not None:
-            self._capture.saw(len(self._raw), op, args, kwargs, frozen, named, serials, outputs, self.call)
-        return (
-            op, code, lasti, direct, self.call, frozen, named, serials, memory, self._depth, None, snapshots
-        )  # fmt: skip
 
     def _where(self, frame: FrameType | None) -> tuple[Any, int, bool]:
         """The instruction of the innermost frame that is the user's, and whether it made the call itself."""
@@ -399,6 +391,7 @@ def _compiled_apart(
     Whatever `torch.compile` made switches the frame evaluator on when it is called and off when it is
     over; in between the mode is off its stack and `nn.Module` as PyTorch made it.
     """
+    modes: Any = overrides
     compiler: Any = sys.modules.get("torch._dynamo.eval_frame")  # loaded by whoever used `torch.compile`
     switch = getattr(compiler, "set_eval_frame", None)
     if switch is None:
@@ -410,14 +403,14 @@ def _compiled_apart(
     def set_eval_frame(callback: Any) -> Any:
         nonlocal away
         if threading.get_ident() == thread:
-            if callback is not None and not away and _get_current_function_mode() is recorder:
+            if callback is not None and not away and modes._get_current_function_mode() is recorder:
                 away = True
-                _pop_mode()
+                modes._pop_mode()
                 _install(original)
             elif callback is None and away:
                 away = False
                 _install(wrapped)
-                _push_mode(recorder)
+                modes._push_mode(recorder)
         return switch(callback)
 
     compiler.set_eval_frame = set_eval_frame
@@ -426,4 +419,4 @@ def _compiled_apart(
     finally:
         compiler.set_eval_frame = switch
         if away:
-            _push_mode(recorder)
+            modes._push_mode(recorder)

@@ -18,7 +18,7 @@ class Ref(int):
 def storage_of(tensor: Tensor) -> int:
     """A number that tensors sharing memory have in common (`data_ptr` is 0 on the meta device)."""
     try:
-        return tensor.untyped_storage()._cdata
+        return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):
         return id(tensor)
 
