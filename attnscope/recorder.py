@@ -145,10 +145,12 @@ class Recorder(TorchFunctionMode):
                     if type_ is Tensor or type_ is Parameter:
                         ref = refs.get(id(value))
                         if ref is None or made[ref][0] != value.shape:
-                            ref = self.serial(value)
+                            ref = self._leaf(value)
                         values.append(ref)
+                    elif type_ in _PLAIN:
+                        values.append(value)
                     else:
-                        values.append(value if type_ in _PLAIN else self._freeze(value))
+                        values.append(self._freeze(value))
                 frozen = tuple(values)
                 named = self._freeze_named(kwargs) if kwargs else _NOTHING
             else:
@@ -209,7 +211,11 @@ class Recorder(TorchFunctionMode):
         # An id may be reused for a tensor that was made out of sight; its shape gives it away.
         if known is not None and self._made[known][0] == tensor.shape:
             return known
-        ref = self._register(tensor)
+        return self._leaf(tensor)
+
+    def _leaf(self, tensor: Tensor) -> Ref:
+        ref = self._serials[id(tensor)] = Ref(len(self._made))
+        self._made.append((tensor.shape, strides_of(tensor), tensor.dtype, tensor.device))
         self.recording.leaves[ref] = id(tensor)
         return ref
 
@@ -217,11 +223,13 @@ class Recorder(TorchFunctionMode):
         kind = type(value)
         if kind in _PLAIN:
             return value
+        if kind is tuple or kind is list or kind is torch.Size:
+            return tuple([item if type(item) in _PLAIN else self._freeze(item) for item in value])
         if issubclass(kind, Tensor):
             return self.serial(value)
-        if kind is tuple or kind is list or kind is torch.Size:
-            return tuple([self._freeze(item) for item in value])
         if kind is slice:
+            if type(value.stop) in _PLAIN and type(value.start) in _PLAIN and type(value.step) in _PLAIN:
+                return value
             return slice(self._freeze(value.start), self._freeze(value.stop), self._freeze(value.step))
         return f"<{kind.__name__}>"
 
@@ -229,7 +237,9 @@ class Recorder(TorchFunctionMode):
         return tuple([self._freeze(value) for value in args])
 
     def _freeze_named(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: self._freeze(value) for name, value in kwargs.items()} if kwargs else _NOTHING
+        return {
+            name: value if type(value) in _PLAIN else self._freeze(value) for name, value in kwargs.items()
+        }
 
     def _shares(self, args: tuple[Any, ...], output: Tensor, op: Op) -> str:
         store = storage_of(output)
@@ -343,7 +353,8 @@ def module_calls(recorder: Recorder) -> Iterator[None]:
     calls = recorder.recording.calls
     serials = recorder._serials
     serial = recorder.serial
-    thread = threading.get_ident()
+    get_ident = threading.get_ident
+    thread = get_ident()
 
     def numbered(tensor: Tensor) -> Ref:
         number = serials.get(id(tensor))
@@ -353,7 +364,7 @@ def module_calls(recorder: Recorder) -> Iterator[None]:
             return serial(tensor)
 
     def _call_impl(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() != thread:
+        if get_ident() != thread:
             return original(module, *args, **kwargs)
         parent = recorder.call
         recorder.call = len(calls)
