@@ -243,7 +243,12 @@ class Capture:
             heads=self._inside[-1] if self._inside else None,
         )
         given = next(tensors_in((*args, *kwargs.values())))
-        found.held = {"masked": given.detach(), "weights": weights.detach()}
+        found.held = {"weights": weights.detach()}
+        if self._keep == "full":
+            found.held["masked"] = given.detach()
+        # The mask is read off now: until the weights are used the scores would be held for nothing else.
+        with torch.no_grad():
+            found.allowed = _allowed(given, weights, found.dim)
         self._live.append(found.held)
         self._candidates[serials[0]] = found
         self._mark(serials, ACTIVATION | WEIGHTS)
@@ -345,6 +350,8 @@ class Capture:
         )
         mask = serial_of.get("attn_mask")
         found.mask_serial = int(mask) if isinstance(mask, int) and not isinstance(mask, bool) else None
+        with torch.no_grad():
+            found.allowed = _allowed(parts.masked, parts.weights, found.dim)
         self._finish(found, parts.masked, parts.weights, parts.scores)
         if self._keep == "full":
             q, k, v = parts.operands
@@ -369,7 +376,7 @@ class Capture:
         if product is not None and product.mask_serials:
             found.mask_serial = product.mask_serials[0]
         scores = product.held.get("scores") if product is not None else None
-        self._finish(found, found.held["masked"], found.held["weights"], scores)
+        self._finish(found, found.held.get("masked"), found.held["weights"], scores)
         if self._keep == "full":
             if product is not None and product.operands is not None:
                 found.tensors["q"], found.tensors["k"] = product.operands
@@ -384,14 +391,15 @@ class Capture:
             holder.clear()
         self.found.append(found)
 
-    def _finish(self, found: Found, masked: Tensor, weights: Tensor, scores: Tensor | None) -> None:
+    def _finish(self, found: Found, masked: Tensor | None, weights: Tensor, scores: Tensor | None) -> None:
         with torch.no_grad():
-            found.allowed = _allowed(masked, weights, found.dim)
             number = len(self.found)
             if self._wanted is not None and not self._wanted(number):
                 return
             if self._keep == "full":
-                found.tensors = {"masked": masked.clone(), "weights": weights.clone()}
+                found.tensors = {"weights": weights.clone()}
+                if masked is not None:
+                    found.tensors["masked"] = masked.clone()
                 if scores is not None:
                     found.tensors["scores"] = scores.clone()
             if self._keep == "pooled" and self._pool is not None and found.dim == weights.ndim - 1:
@@ -403,13 +411,36 @@ class Capture:
 
 
 def _allowed(masked: Tensor, weights: Tensor, dim: int) -> Any:
-    """True where the softmax could give weight: what was in fact applied, in the layout of the source."""
+    """True where the softmax could give weight: what was in fact applied, in the layout of the source.
+
+    Heads and batch entries with the same mask share its memory.
+    """
     if masked.is_meta:
         return None
+    if masked.ndim < 3 or dim != masked.ndim - 1:
+        return _open(masked, weights, dim).cpu().numpy()
+    kinds: list[Tensor] = []
+    which: list[int] = []
+    # One [T, S] at a time: of a long text, all heads at once would need several times the mask's memory.
+    for scores, given in zip(masked.flatten(0, -3), weights.flatten(0, -3), strict=True):
+        one = _open(scores, given, scores.ndim - 1)
+        recent = range(len(kinds) - 1, max(len(kinds) - 5, -1), -1)
+        place = next((i for i in recent if torch.equal(kinds[i], one)), len(kinds))
+        if place == len(kinds):
+            kinds.append(one)
+        which.append(place)
+    if len(kinds) == 1:
+        return kinds[0].cpu().expand(masked.shape).numpy()
+    if not kinds:
+        return torch.ones(masked.shape, dtype=torch.bool).numpy()
+    return torch.stack([kinds[place] for place in which]).reshape(masked.shape).cpu().numpy()
+
+
+def _open(masked: Tensor, weights: Tensor, dim: int) -> Tensor:
     values = masked.float()
     top = values.amax(dim=dim, keepdim=True)
-    blocked = (values == float("-inf")) | ((weights == 0) & (values < top - _FAR_BELOW))
-    return (~blocked).cpu().numpy()
+    blocked = (weights == 0).logical_and_(values < top - _FAR_BELOW)
+    return blocked.logical_or_(values == float("-inf")).logical_not_()
 
 
 def _four(weights: Tensor) -> Any:
