@@ -128,7 +128,8 @@ def trace_layer(
     try:
         if train:
             torch.manual_seed(options.seed)
-        recording = _record(model, (x.to(device, dtype),), {}, keep, {"x": ("B", "T", "C")})
+        with torch.no_grad():  # nothing here needs a graph, which would keep every activation alive
+            recording = _record(model, (x.to(device, dtype),), {}, keep, {"x": ("B", "T", "C")})
     finally:
         torch.set_rng_state(generator)
     if recording.error is not None:
