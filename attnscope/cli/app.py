@@ -17,7 +17,7 @@ from attnscope.cli.parsing import Command
 from attnscope.errors import UsageError
 from attnscope.text import unknown
 
-COMMANDS = ("trace", "mask", "tokens", "layers")
+COMMANDS = ("trace", "mask", "tokens", "layers", "run")
 
 EXAMPLES = ('attnscope trace "Your journey starts with one step"', "attnscope mask --len 8")
 
@@ -68,7 +68,8 @@ def load(name: str) -> Any:
     """The command called `name` alone, ready to parse."""
     module = import_module(f"attnscope.cli.{name}")
     application = _new()
-    application.command(name, cls=Command, context_settings=_HELP_FLAGS, epilog=_epilog(module.EXAMPLES))(
+    kind = getattr(module, "Command", Command)
+    application.command(name, cls=kind, context_settings=_HELP_FLAGS, epilog=_epilog(module.EXAMPLES))(
         module.run
     )
     return typer.main.get_command(application)

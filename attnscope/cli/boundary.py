@@ -113,7 +113,19 @@ def _prepare_streams() -> None:
             continue
         reconfigure: Callable[..., None] | None = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
+            _errors[name] = stream.errors
             reconfigure(errors="backslashreplace")
+
+
+_errors: dict[str, str] = {}
+
+
+def restore_streams() -> None:
+    """Standard output and error as Python made them: a script that is run must see what it would see alone."""
+    for name, errors in _errors.items():
+        stream: Any = getattr(sys, name)
+        stream.reconfigure(errors=errors)
+    _errors.clear()
 
 
 def _discard_stdout() -> None:

@@ -1,0 +1,183 @@
+"""One run of a script: watch it, explain what leaves it, end as it ends."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from attnscope.diagnostic import Report
+from attnscope.runner.console import Console, report_lines
+from attnscope.runner.imports import when_imported
+from attnscope.runner.program import Program
+from attnscope.runner.tracebacks import clean
+from attnscope.runner.warned import attribute_to_source
+
+if TYPE_CHECKING:
+    from attnscope.render.terminal import Lines, Style
+
+
+@dataclass
+class Session:
+    """A script and what is to be said of it. `output` is a file that takes all that attnscope says."""
+
+    program: Program
+    attention: bool = False
+    nan: bool = False
+    output: Path | None = None
+    console: Console = field(default_factory=Console)
+    reports: list[Report] = field(default_factory=list)
+    drawings: list[Callable[[Style], Lines]] = field(default_factory=list)
+    _watcher: Any = None
+
+    def run(self) -> int:
+        """Run the script to its end and return its exit code; its own SystemExit passes.
+
+        Raises UsageError, before anything ran, when there is no such script, and when the file of the report
+        cannot be written.
+        """
+        start = self.program.prepare()
+        when_imported("torch", self._watch)
+        attribute_to_source()
+        threading.excepthook = self._in_thread
+        code = 0
+        try:
+            try:
+                start()
+            finally:
+                self._finished()
+        except SystemExit as end:
+            code = _exit_code(end)
+            raise
+        except KeyboardInterrupt:
+            code = 130
+            raise
+        except BaseException as error:
+            code = 1
+            self._uncaught(error)
+        finally:
+            self._write(code)
+        return code
+
+    def _watch(self) -> None:
+        from attnscope.runner.calls import install
+        from attnscope.runner.scripts import ScriptWatcher
+
+        self._watcher = ScriptWatcher(self)
+        install(self._watcher)
+
+    def _finished(self) -> None:
+        if self._watcher is not None:
+            self._watcher.finished()
+
+    # -- what leaves the script ----------------------------------------------------------------------------
+
+    def _uncaught(self, error: BaseException) -> None:
+        clean(error)
+        if getattr(error, "attnscope_stop", False) is not True:
+            self._explain(error)
+            show_exception(type(error), error, error.__traceback__)
+
+    def _in_thread(self, failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_value is not None:
+            clean(failed.exc_value)
+            if getattr(failed.exc_value, "attnscope_stop", False) is True:
+                return
+            self._explain(failed.exc_value)
+            failed = threading.ExceptHookArgs(
+                (failed.exc_type, failed.exc_value, failed.exc_value.__traceback__, failed.thread)
+            )
+        threading.__excepthook__(failed)
+
+    def _explain(self, error: BaseException) -> None:
+        if self._watcher is None:  # without torch there is no module
+            return
+        try:
+            from attnscope.runner.explain import explain
+
+            report = explain(error, self.program.name)
+            if report is not None:
+                self.say(report)
+        except Exception as own:
+            self.console.line(f"internal error while explaining: {type(own).__name__}: {str(own)[:200]}")
+
+    # -- what is said --------------------------------------------------------------------------------------
+
+    def say(self, report: Report) -> None:
+        """Print a report, or keep it for the file."""
+        _flush(sys.stdout)
+        self.reports.append(report)
+        self.draw(lambda style: report_lines(style, report))
+
+    def draw(self, drawing: Callable[[Style], Lines]) -> None:
+        """Print a drawing, or keep it for the file."""
+        if self.output is None:
+            self.console.say(drawing)
+        else:
+            self.drawings.append(drawing)
+
+    def _write(self, code: int) -> None:
+        if self.output is None:
+            return
+        from attnscope.render.save import render, write_text
+
+        report = self._whole(code)
+
+        def draw(style: Style) -> Lines:
+            lines = [line for drawing in self.drawings for line in drawing(style)]
+            if lines:
+                return lines
+            from attnscope.render.report import draw_report
+
+            return draw_report(style, report)
+
+        suffix = self.output.suffix.lower()
+        width = self.console.width
+        write_text(
+            self.output, render(suffix, report, command="run", draw=draw, width=width, title="attnscope run")
+        )
+
+    def _whole(self, code: int) -> Report:
+        first = self.reports[0] if self.reports else Report(self.program.name, ())
+        findings = tuple(finding for report in self.reports for finding in report.findings)
+        notes = tuple(dict.fromkeys(note for report in self.reports for note in report.notes))
+        return replace(first, findings=findings, notes=notes, extra={**first.extra, "exit_code": code})
+
+
+def show_exception(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """What Python does with an exception that nobody caught."""
+    sys.last_type, sys.last_value, sys.last_traceback = kind, error, traceback
+    hook = sys.excepthook
+    try:
+        hook(kind, error, traceback)
+    except SystemExit:
+        raise
+    except BaseException as failed:
+        clean(failed)
+        stream = sys.stderr
+        if stream is not None:
+            stream.write("Error in sys.excepthook:\n")
+            sys.__excepthook__(type(failed), failed, failed.__traceback__)
+            stream.write("\nOriginal exception was:\n")
+            sys.__excepthook__(kind, error, traceback)
+    _flush(sys.stderr)
+
+
+def _flush(stream: Any) -> None:
+    try:
+        stream.flush()
+    except (AttributeError, OSError, ValueError):
+        return
+
+
+def _exit_code(end: SystemExit) -> int:
+    """The exit code that Python makes of `sys.exit(…)`."""
+    if end.code is None:
+        return 0
+    return end.code & 0xFF if isinstance(end.code, int) else 1

@@ -1,0 +1,99 @@
+"""`with attnscope.watch(model):` explains a crash inside it, in a test, a notebook or a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from torch import nn
+
+from attnscope.diagnostic import Report
+from attnscope.preserve import walk
+from attnscope.record import Recording
+from attnscope.runner.calls import MEMORY, aside, install, uninstall
+from attnscope.runner.console import Console
+from attnscope.runner.memory import Kept
+from attnscope.runner.recorder import ScriptRecorder
+from attnscope.runner.tracebacks import clean
+
+
+class Watch:
+    """Watches the forwards of `module` (None: of every module) while it is open.
+
+    An exception that leaves one of them, in forward or in backward, is explained on standard error, and goes
+    on unchanged. `report` is then what was said; without a crash it has no findings and the trace of the last
+    forward (None before the block has ended).
+    """
+
+    def __init__(self, module: nn.Module | None = None) -> None:
+        self.report: Report | None = None
+        self._module = module
+        self._ids = frozenset(id(child) for _, child in walk(module)) if module is not None else None
+        self._last: Kept | None = None
+        self._compiled: list[tuple[dict[str, Any], Any]] = []
+
+    # -- as a watcher of calls -----------------------------------------------------------------------------
+
+    def wants(self, module: nn.Module) -> bool:
+        return self._ids is None or id(module) in self._ids
+
+    def recorder(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> ScriptRecorder:
+        return ScriptRecorder(Recording(module))
+
+    def ended(self, recorder: ScriptRecorder, error: BaseException | None) -> None:
+        return
+
+    # -- as a context --------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        install(self)
+        self._set_compiled_aside()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        uninstall(self)
+        for state, compiled in self._compiled:
+            state["_compiled_call_impl"] = compiled
+        self._compiled.clear()
+        try:
+            self._report(error)
+        except Exception as own:
+            said = f"internal error while explaining: {type(own).__name__}: {str(own)[:200]}"
+            Console().line(said)
+
+    def _set_compiled_aside(self) -> None:
+        """What `module.compile()` made before runs without the mode too."""
+        for _, child in walk(self._module) if self._module is not None else ():
+            compiled = vars(child).get("_compiled_call_impl")
+            if compiled is not None:
+                self._compiled.append((vars(child), compiled))
+                vars(child)["_compiled_call_impl"] = aside("compiled", compiled)
+
+    def _report(self, error: BaseException | None) -> None:
+        from attnscope.runner.explain import explain, trace_of
+        from attnscope.steps import Steps
+
+        target = type(self._module).__name__ if self._module is not None else "watch"
+        if error is not None:
+            clean(error)
+            report = explain(error, target)
+            if report is not None:
+                self.report = report
+                Console().report(report)
+            return
+        kept = MEMORY.forwards[-1] if MEMORY.forwards else None
+        recording = kept.restored() if kept is not None else None
+        self.report = Report(target, ())
+        if recording is not None:
+            whole = recording
+            trace = replace(trace_of(whole, ()), build_steps=lambda: Steps(whole).rows)
+            self.report = Report(target, (), trace=trace)
