@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnscope.api import mask, trace
+    from attnscope.api import mask, trace, watch
 
-__all__ = ["__version__", "mask", "trace"]
+__all__ = ["__version__", "mask", "trace", "watch"]
 
 
 def __getattr__(name: str) -> Any:

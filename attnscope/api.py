@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from attnscope.layers.options import Options
     from attnscope.record import Recording
+    from attnscope.runner.watch import Watch
     from attnscope.steps import Steps
 
 
@@ -64,6 +65,20 @@ def trace(
         _annotate(recording.error, result)
         raise recording.error
     return result
+
+
+def watch(module: nn.Module | None = None) -> Watch:
+    """`with watch(model):` explains, on standard error, a crash of `model` inside the block.
+
+    Args:
+        module: whose forwards are watched, with all its submodules; None: those of every module.
+
+    The exception, in forward or in backward, goes on unchanged. `report` of the returned object says after
+    the block what was found: findings and the trace of the last forward.
+    """
+    from attnscope.runner.watch import Watch
+
+    return Watch(module)
 
 
 def mask(
