@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ class _Plan:
     variadic: tuple[Any, ...] = ()
     globals: dict[str, str | None] = field(default_factory=dict)
     modules: dict[str, Any] = field(default_factory=dict)
+    flags: set[str] = field(default_factory=set)
 
 
 def construct(
@@ -125,7 +127,7 @@ def construct(
         sizes = solve(plan.fixed, plan.wanted, batch=batch, length=length, vocab=vocab, variant=variant)
         if 0 < variant < tries and failed is not None and sizes == failed.sizes:
             continue
-        arguments, guessed = run_user_code(environment, lambda s=sizes: _arguments(target, plan, fields, s))
+        arguments, guessed = run_user_code(environment, partial(_arguments, target, plan, fields, sizes))
         built = Built(
             target,
             None,
@@ -139,7 +141,7 @@ def construct(
             given=frozenset(given),
         )
         try:
-            built.module = run_user_code(environment, lambda a=arguments: _call(target, plan, a, seed))
+            built.module = run_user_code(environment, partial(_call, target, plan, arguments, seed))
             built.guesses = _say(guessed, plan)
             built.config = _config_of(arguments)
             return _finish(built, only, dtype, device, state_dict)
@@ -164,6 +166,13 @@ def _fill_optional(target: Target, plan: _Plan) -> bool:
     found = False
     for p in _signature(target.factory):
         role = role_of(p.name)
+        if (
+            p.default is None
+            and p.name.endswith(("norm_layer", "norm_cls"))
+            and plan.values.get(p.name) is None
+        ):
+            plan.values[p.name] = nn.LayerNorm
+            found = True
         if p.default is None and is_size(role) and plan.values.get(p.name, _EMPTY) is None and role != "G":
             del plan.values[p.name]
             plan.roles[p.name] = role
@@ -182,7 +191,7 @@ def _parse(args: Sequence[str], target: Target) -> tuple[dict[str, Any], dict[st
             raise UsageError(f"--arg `{printable(text)}` has no name", "write --arg NAME=EXPRESSION")
         value = run_user_code(
             target.environment,
-            lambda b=binding: evaluate(b.expression, names, f"--arg {printable(b.dotted)}"),
+            partial(evaluate, binding.expression, names, f"--arg {printable(binding.dotted)}"),
         )
         if binding.path:
             fields.setdefault(binding.name, {})[".".join(binding.path)] = value
@@ -223,7 +232,7 @@ def _plan(
     huge = _is_huge(named)
     for name, p in named.items():
         if name in plan.values:
-            _fix(plan, name, plan.values[name], local)
+            _fix(plan, name, plan.values[name], local, given=True)
             continue
         bases = configs.read_names(name, usage)
         reads = bool(local.attributes.get(name) or local.keys.get(name)) and _is_object(name, p, local)
@@ -243,7 +252,8 @@ def _plan(
                     plan.fixed.setdefault(str(role), value)
             continue
         role = _role(name, p, local)
-        if p.default is not _EMPTY and not (huge and is_size(role) and as_size(p.default)):
+        unnumbered = p.default is None and role == "index"
+        if p.default is not _EMPTY and not unnumbered and not (huge and is_size(role) and as_size(p.default)):
             plan.values[name] = p.default
             _fix(plan, name, p.default, local)
             continue
@@ -251,6 +261,8 @@ def _plan(
         if made is not None:
             plan.modules[name] = made
         plan.roles[name] = role
+        if p.annotation in (bool, "bool"):
+            plan.flags.add(name)
         if is_size(role):
             plan.wanted.add(str(role))
     for name in target.unset:
@@ -339,7 +351,7 @@ def _role(name: str, p: inspect.Parameter, usage: Usage) -> str | None:
     )
 
 
-def _fix(plan: _Plan, name: str, value: Any, usage: Usage) -> None:
+def _fix(plan: _Plan, name: str, value: Any, usage: Usage, given: bool = False) -> None:
     role = role_of(name)
     if not is_size(role) and is_size(usage.roles.get(name)):
         role = usage.roles[name]
@@ -347,7 +359,7 @@ def _fix(plan: _Plan, name: str, value: Any, usage: Usage) -> None:
     if is_size(role) and size:
         if role == "C" and usage.roles.get(name) != "C" and "C" in plan.fixed:
             return
-        if role == "C" and size <= 4 and "chan" in name.lower():
+        if role == "C" and size <= 4 and not given:
             return
         plan.fixed.setdefault(str(role), size)
 
@@ -393,6 +405,7 @@ def _arguments(
     """Arguments by name for one choice of sizes, and what of them was guessed (by shown name)."""
     arguments = dict(plan.values)
     guessed: dict[str, Any] = {}
+    value: Any
     for name, role in plan.globals.items():
         value = sizes.value(role) if is_size(role) else plain_value(role)
         vars(target.module)[name] = guessed[name] = value
@@ -414,7 +427,6 @@ def _arguments(
                 setattr(holder, last, value)
         guessed[name] = chosen
     for name, role in plan.roles.items():
-        value: Any
         if name in plan.modules:
             value = _make_inner(plan.modules[name], sizes, target)
         elif is_size(role):
@@ -423,6 +435,8 @@ def _arguments(
             value = (4, 4)
         else:
             value = plain_value(role)
+        if value is None and name in plan.flags:
+            value = False
         arguments[name] = guessed[name] = value
     return arguments, guessed
 
@@ -466,17 +480,28 @@ _UNSET = -1.2345678e-30
 
 
 class _MarkedMemory(TorchFunctionMode):
-    """Marks the memory that `torch.empty` leaves to chance, so that what is never set can be told."""
+    """Marks the memory that `torch.empty` leaves to chance, so that what is never set can be told.
+
+    Where CUDA is missing, a constructor's `.cuda()` and `device="cuda"` stay on the CPU.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        kwargs = dict(kwargs or {})
+        if not torch.cuda.is_available():
+            if func is torch.Tensor.cuda:
+                return args[0]
+            if "cuda" in str(kwargs.get("device", "")):
+                kwargs["device"] = "cpu"
+            if func is torch.Tensor.to and len(args) > 1 and "cuda" in str(args[1]):
+                args = (args[0], "cpu", *args[2:])
+        made = func(*args, **kwargs)
         if func in (torch.empty, torch.empty_like, torch.Tensor.new_empty) and made.is_floating_point():
             made.detach().fill_(_UNSET)
         return made
 
 
 def _fill_unset(module: nn.Module, seed: int) -> None:
-    """Parameters and buffers that the constructor leaves unset get small normal numbers in place of chance."""
+    """What the constructor leaves unset gets small normal numbers in place of chance."""
     generator = torch.Generator().manual_seed(seed)
     for tensor in [*module.parameters(), *module.buffers()]:
         if tensor.is_floating_point() and tensor.numel() and tensor.device.type == "cpu":

@@ -270,12 +270,22 @@ def positions() -> list[Candidate]:
 
 
 def caches() -> list[Candidate]:
-    """None, an empty dict, empty keys and values."""
+    """None, an empty dict, empty keys and values, keys and values with room for T tokens."""
+
+    def pair(label: str, *shape: str) -> Candidate:
+        def make(f: Frame) -> Any:
+            sizes = {"B": f.B, "G": f.G, "T": f.T, "0": 0, "D": f.D}
+            return tuple(torch.zeros([sizes[s] for s in shape], dtype=f.dtype) for _ in "kv")
+
+        return Candidate(label, make)
+
     return [
         NONE,
         Candidate("{}", lambda f: {}),
         Candidate("(None, None)", lambda f: (None, None)),
-        Candidate("empty keys and values", lambda f: tuple(torch.zeros(f.B, f.G, 0, f.D, dtype=f.dtype) for _ in "kv")),
+        pair("empty (k, v)", "B", "G", "0", "D"),
+        pair("(k, v) zeros [B, T, G, D]", "B", "T", "G", "D"),
+        pair("(k, v) zeros [B, G, T, D]", "B", "G", "T", "D"),
     ]
 
 

@@ -10,11 +10,11 @@ import copy
 import dataclasses
 import importlib
 import inspect
-import os
 import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -204,12 +204,16 @@ def _config_class(annotation: Any, cls: Any, module: ModuleType, attributes: fro
         covered = len(attributes & fields) / max(len(attributes), 1)
         return (
             covered,
-            len(os.path.commonprefix([item[0].lower(), name.lower()])),
+            _shared_start(item[0].lower(), name.lower()),
             int(item[1].__module__ == module.__name__),
         )
 
     best = max(options.items(), key=merit)
     return best[1] if merit(best)[0] >= 0.5 or not attributes else None
+
+
+def _shared_start(a: str, b: str) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _fields(cls: Any) -> dict[str, Any]:
@@ -278,9 +282,13 @@ def _value(plan: ConfigPlan, name: str, sizes: Sizes) -> Any:
             nested = plan.usage.attributes.get(f"{base}.{name}")
             if nested:
                 inner = dataclasses.replace(plan, bases=(f"{base}.{name}",), roles={}, fields={})
-                return GuessedConfig(lambda n: _value(inner, n, sizes), {})
+                return GuessedConfig(partial(_answer, inner, sizes), {})
         return None
     return plain_value(role)
+
+
+def _answer(plan: ConfigPlan, sizes: Sizes, name: str) -> Any:
+    return _value(plan, name, sizes)
 
 
 def make_config(plan: ConfigPlan, sizes: Sizes, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -297,8 +305,8 @@ def make_config(plan: ConfigPlan, sizes: Sizes, given: Mapping[str, Any]) -> tup
             if (name not in table and name in plan.read) or (is_size(role) and as_size(table.get(name))):
                 chosen[name] = _value(plan, name, sizes)
         return {**table, **chosen, **given}, {n: v for n, v in chosen.items() if n not in given}
-    absent = {n for b in plan.bases for n in plan.usage.guarded.get(b, ())}
-    absent |= {n for b in plan.bases for n in plan.usage.optional.get(b, ()) if n not in plan.read}
+    tested = {n for t in (plan.usage.guarded, plan.usage.optional) for b in plan.bases for n in t.get(b, ())}
+    absent = tested - plan.read
     config = GuessedConfig(lambda n: _value(plan, n, sizes), given, frozenset(absent))
     return config, config._guessed
 
@@ -308,7 +316,7 @@ def _from_class(plan: ConfigPlan, sizes: Sizes, given: Mapping[str, Any]) -> tup
     chosen: dict[str, Any] = {}
     for name, default in plan.fields.items():
         role = plan.roles.get(name)
-        if default is empty or (is_size(role) and as_size(default)):
+        if default is empty or (is_size(role) and (as_size(default) or default == -1)):
             chosen[name] = _value(plan, name, sizes)
         elif role == "image" and as_size(default) and name not in given:
             continue

@@ -1,4 +1,4 @@
-"""`rearrange`, `repeat`, `reduce`, `pack`, `unpack`, `einsum` for files that import einops where it is missing.
+"""`rearrange`, `repeat`, `reduce`, `pack`, `unpack`, `einsum` where a file imports einops and it is missing.
 
 Patterns mean what the einops documentation says; what this does not know raises `ValueError`.
 """
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 Group = list[str]
+_DOTS = "... alone"
 
 
 def _groups(side: str) -> list[Group]:
     groups: list[Group] = []
     for item in re.findall(r"\([^()]*\)|\S+", side):
-        groups.append(item[1:-1].split() if item.startswith("(") else [item])
+        groups.append(item[1:-1].split() if item.startswith("(") else [_DOTS if item == "..." else item])
     return groups
 
 
@@ -28,7 +29,7 @@ def _expand(groups: list[Group], extra: int) -> list[Group]:
     names = [f"…{i}" for i in range(extra)]
     out: list[Group] = []
     for group in groups:
-        if group == ["..."]:
+        if group == [_DOTS]:
             out.extend([n] for n in names)
         else:
             out.append([n for g in group for n in (names if g == "..." else [g])])
@@ -43,7 +44,7 @@ def _split(
     if not arrow:
         raise ValueError(f"pattern {pattern!r} has no ->")
     left, right = _groups(left_text), _groups(right_text)
-    has_dots = any(g == ["..."] for g in left)
+    has_dots = any(g == [_DOTS] for g in left)
     extra = x.dim() - (len(left) - has_dots)
     if extra < 0 or (extra > 0 and not has_dots):
         raise ValueError(f"pattern {pattern!r} wants {len(left)} axes, the tensor has shape {list(x.shape)}")
@@ -108,7 +109,7 @@ def repeat(tensor: Tensor, pattern: str, **sizes: int) -> Tensor:
 
 
 def reduce(tensor: Tensor, pattern: str, reduction: str, **sizes: int) -> Tensor:
-    """As `rearrange`, and a name that only the left side has is reduced (`mean`, `sum`, `max`, `min`, `prod`)."""
+    """As `rearrange`, and a name that only the left side has is reduced: mean, sum, max, min, prod."""
     x, names, right, known = _split(tensor, pattern, sizes)
     wanted = [n for g in right for n in g if not n.isdigit()]
     gone = [n for n in names if n not in wanted]
@@ -138,7 +139,7 @@ def unpack(tensor: Tensor, shapes: Sequence[Sequence[int]], pattern: str) -> lis
     lengths = [math.prod(s) for s in shapes]
     if -1 in lengths:
         lengths[lengths.index(-1)] = tensor.shape[start] - sum(n for n in lengths if n != -1)
-    parts = tensor.split(lengths, dim=start)
+    parts = torch.split(tensor, lengths, dim=start)
     return [
         p.reshape(*p.shape[:start], *s, *p.shape[start + 1 :]) for p, s in zip(parts, shapes, strict=True)
     ]

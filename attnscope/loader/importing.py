@@ -10,6 +10,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import linecache
+import os
 import random
 import sys
 import tokenize
@@ -42,22 +43,26 @@ class LoadFailed(UsageError):
 
 @dataclass
 class Environment:
-    """What the user's code needs around it whenever it runs: its import paths, the stand-ins, stdout on stderr."""
+    """What the user's code needs around it: its import paths, the stand-ins, stdout on stderr."""
 
     paths: tuple[str, ...]
     console_err: TextIO
     finder: stubs.StubFinder = field(default_factory=stubs.StubFinder)
     stand_ins: dict[str, ModuleType] = field(default_factory=dict)
     argv: tuple[str, ...] = ("attnscope",)
+    own: str = ""
+    siblings: dict[str, ModuleType] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Enter the environment; `sys.path`, `sys.meta_path`, `sys.argv` and stand-ins are undone at the end."""
+        """Enter it; `sys.path`, `sys.meta_path`, `sys.argv` and stand-ins are undone at the end."""
         saved_path, saved_argv = list(sys.path), list(sys.argv)
-        sys.path[:0] = [p for p in self.paths if p not in sys.path]
+        added = [p for p in self.paths if p not in sys.path]
+        before = set(sys.modules)
+        sys.path[:0] = added
         sys.argv[:] = self.argv
         sys.meta_path.append(self.finder)
-        for name, module in self.stand_ins.items():
+        for name, module in [*self.stand_ins.items(), *self.siblings.items()]:
             sys.modules.setdefault(name, module)
         try:
             with contextlib.redirect_stdout(self.console_err):
@@ -71,6 +76,15 @@ class Environment:
                 if isinstance(module, stubs.StubModule):
                     self.stand_ins[name] = module
                     del sys.modules[name]
+                elif name not in before and self._is_sibling(name, module, added):
+                    self.siblings[name] = module
+                    del sys.modules[name]
+
+    def _is_sibling(self, name: str, module: ModuleType, added: list[str]) -> bool:
+        """A module of the script's own folder: another script's may have the same name."""
+        file = getattr(module, "__file__", None)
+        inside = isinstance(file, str) and any(file.startswith(p + os.sep) for p in added)
+        return inside and name.partition(".")[0] != self.own
 
 
 @dataclass(frozen=True)
@@ -275,7 +289,7 @@ def load_file(path: Path, console_err: TextIO) -> Loaded:
     parts = _free_name(parts, root)
     name = ".".join(parts)
     paths = [str(root)] if str(root) == str(path.parent) else [str(root), str(path.parent)]
-    env = Environment(tuple(paths), console_err, argv=(str(path),))
+    env = Environment(tuple(paths), console_err, argv=(str(path),), own=parts[0])
     env.finder.starred.extend(_unbound(tree))
     before = set(sys.modules)
 
@@ -337,7 +351,8 @@ class _Loading:
                 vars(module)[starred] = stubs.attribute(f"{self._star_source()}.{starred}")
             unset = tuple(n for n in unset if n not in vars(module))
         notes = tuple(
-            f"cannot be imported ({reason}), a stand-in takes its place: {printable(', '.join(dict.fromkeys(names)), 300)}"
+            f"cannot be imported ({reason}), a stand-in takes its place: "
+            + printable(", ".join(dict.fromkeys(names)), 300)
             for reason, names in self.refused.items()
         )
         return Loaded(module, self.tree, self.env, unset, notes, partial, self.failed)
@@ -382,13 +397,14 @@ class _Loading:
         if full in self.broken:
             self.refused.setdefault(self.broken[full], []).append(printable(path))
             return stubs.attribute(path)
-        module = None
+        module: ModuleType | None = None
         try:
             module = importlib.import_module(full)
             if not name:
                 return module
             try:
-                return getattr(module, name)
+                value: Any = getattr(module, name)
+                return value
             except AttributeError:
                 return importlib.import_module(f"{full}.{name}")
         except KeyboardInterrupt:
@@ -427,7 +443,8 @@ class _Loading:
                 return _calls_for(node) if (node.lineno, node.col_offset) in replaced else node
 
         fresh = ast.parse(_read(self.path), filename=str(self.path))
-        return ast.fix_missing_locations(Mend().visit(fresh))
+        mended: ast.Module = ast.fix_missing_locations(Mend().visit(fresh))
+        return mended
 
     def _mend_import(self, error: BaseException) -> bool:
         """Mark the import statement of this file at which `error` came out; False when it was none."""

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,8 +30,21 @@ LAYOUTS = ("btc", "tbc", "nc")
 _SAME = Candidate("the same", lambda f: None)
 _SECONDS = 6.0
 _MASKS = ("mask", "padding")
+_SEQUENCES = ("key", "value", "query", "main", "memory", "condition")
 _ROPE = ("cos", "sin", "complex", "angles", "pair")
-_ON_FAILURE = (*_ROPE, "positions", "start", "memory", "key", "value", *_MASKS, "cache", "seqlen", "timestep")
+_ON_FAILURE = (
+    *_ROPE,
+    "positions",
+    "start",
+    "memory",
+    "condition",
+    "key",
+    "value",
+    *_MASKS,
+    "cache",
+    "seqlen",
+    "timestep",
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +107,9 @@ def make_inputs(
         made = search.run()
         return _caught(built, made, search) if built.only else made
     except MissingImport as error:
-        raise UsageError(f"`{printable(built.target.name)}` cannot run: {printable(error)}", "install it") from error
+        raise UsageError(
+            f"`{printable(built.target.name)}` cannot run: {printable(error)}", "install it"
+        ) from error
 
 
 class _Search:
@@ -158,10 +174,12 @@ class _Search:
                 if name is None:
                     raise UsageError(f"--input `{printable(text)}` is one more than forward takes")
             elif name not in self.by_name and not self._takes_any():
-                raise UsageError(f"`forward` has no argument `{printable(name)}`", nearest(name, self.by_name))
+                raise UsageError(
+                    f"`forward` has no argument `{printable(name)}`", nearest(name, self.by_name)
+                )
             self.given[name] = run_user_code(
                 self.built.target.environment,
-                lambda e=binding.expression, n=name: value_of(e, names, f"--input {printable(n)}"),
+                partial(value_of, binding.expression, names, f"--input {printable(name)}"),
             )
         self.given = {n: self._cast(v) for n, v in self.given.items()}
         main = self.given.get(self.main)
@@ -226,8 +244,16 @@ class _Search:
             made[name] = candidate.make(frame)
         for name, candidate in choice.items():
             if candidate is _SAME and name not in made:
-                made[name] = made.get(self.main)
+                made[name] = self._same(name, made.get(self.main))
         return made
+
+    def _same(self, name: str, main: Any) -> Any:
+        """Key and value are the main input itself; of their own where heads are split already."""
+        chosen = self.choice.get(self.main)
+        if chosen in (cand.MAIN["heads"], cand.MAIN["bthd"]) and chosen is not None:
+            salt = 1 + list(self.by_name).index(name)
+            return chosen.make(replace(self.frame, seed=self.frame.seed + salt))
+        return main
 
     def call(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any], list[str]]:
         """Values as positional and keyword arguments, and the names of the positional ones."""
@@ -271,6 +297,8 @@ class _Search:
             outcome = self._descend(outcome)
         if not outcome.ran and self.main not in self.given:
             outcome = self._other_layouts(outcome)
+        if not outcome.ran:
+            outcome = self._plainest(outcome)
         if outcome.ran and self.main not in self.given and self.layout is None:
             outcome = self._prove_layout(outcome)
         proven: bool | None = None
@@ -290,7 +318,7 @@ class _Search:
     def _likely_layout(self) -> str:
         p = self.by_name[self.main]
         embeds = any(isinstance(m, nn.Embedding) for m in self.module.modules())
-        if p.role == "tokens":
+        if p.role == "tokens" and embeds:
             return "ids"
         if p.role == "image":
             return "image"
@@ -310,7 +338,11 @@ class _Search:
                     return value.shape[1]
                 if self.choice.get(p.name, _SAME).axes[1:2] == ("S",):
                     return self.frame.S
-            if p.role == "key" and isinstance(self.given.get(p.name), Tensor) and self.given[p.name].dim() >= 2:
+            if (
+                p.role == "key"
+                and isinstance(self.given.get(p.name), Tensor)
+                and self.given[p.name].dim() >= 2
+            ):
                 return int(self.given[p.name].shape[1])
         return self.frame.T
 
@@ -335,6 +367,8 @@ class _Search:
             case "tokens":
                 return [cand.MAIN["ids"], cand.MAIN["id"]]
             case "memory":
+                return [c for c in cand.second() if "S" in c.axes] + [cand.NONE]
+            case "condition":
                 return [*cand.second(), _SAME, cand.NONE]
             case "mask" | "padding":
                 return [*self._mask_options(p), cand.NONE]
@@ -347,7 +381,12 @@ class _Search:
             case "complex":
                 return [*cand.rope_complex(frame), *cand.rope_pairs(frame)]
             case "angles":
-                return [*cand.rope_angles(frame), *cand.rope_complex(frame), *cand.rope_pairs(frame), cand.NONE]
+                return [
+                    *cand.rope_angles(frame),
+                    *cand.rope_complex(frame),
+                    *cand.rope_pairs(frame),
+                    cand.NONE,
+                ]
             case "pair":
                 return [*cand.rope_pairs(frame), cand.MAIN["btc"], cand.NONE]
             case "positions":
@@ -369,7 +408,10 @@ class _Search:
             case "width":
                 return [cand.constant("T", frame.T), cand.constant("1", 1), cand.constant("5", 5)]
             case "timestep":
-                return [Candidate("[B] zeros", lambda f: torch.zeros(f.B, dtype=torch.long), ("B",)), *cand.second()]
+                return [
+                    Candidate("[B] zeros", lambda f: torch.zeros(f.B, dtype=torch.long), ("B",)),
+                    *cand.second(),
+                ]
             case _:
                 return cand.unknown()
 
@@ -379,9 +421,10 @@ class _Search:
             mended = False
             for name, (function, width) in outcome.first.items():
                 if name in self.given or name not in self.choice:
-                    if function == "embedding" and name in self.given:
-                        continue
                     continue
+                if function == "conv2d" and name == self.main and self.choice[name] is cand.MAIN["btc"]:
+                    self.choice[name] = cand.MAIN["image"]
+                    mended = True
                 if function == "embedding":
                     if name == self.main and self.choice[name] not in (cand.MAIN["ids"], cand.MAIN["id"]):
                         self.choice[name] = cand.MAIN["ids"]
@@ -389,17 +432,20 @@ class _Search:
                     if name == self.main and width < self.frame.vocab:
                         self.frame = replace(self.frame, vocab=width)
                         mended = True
-                elif self.choice[name].axes[-1:] == ("C",) and width != self.widths.get(name, self.frame.C):
-                    if not outcome.ran:
-                        if name == self.main:
-                            self.frame = replace(self.frame, C=width)
-                        else:
-                            self.widths[name] = width
-                        mended = True
+                elif not outcome.ran and self._misfits(name, width):
+                    if name == self.main:
+                        self.frame = replace(self.frame, C=width)
+                    else:
+                        self.widths[name] = width
+                    mended = True
             if not mended or outcome.ran:
                 break
             outcome = self.try_choice(self.choice)
         return outcome
+
+    def _misfits(self, name: str, width: int) -> bool:
+        ends_in_width = self.choice[name].axes[-1:] == ("C",)
+        return ends_in_width and width != self.widths.get(name, self.frame.C)
 
     def _groups(self) -> list[tuple[str, ...]]:
         """Parameters that are tried together: cos with sin."""
@@ -412,9 +458,24 @@ class _Search:
             and p.role not in ("flag", "causal", "head_mask")
         ]
         pair = tuple(p.name for p in free if p.role in ("cos", "sin"))
-        order = ["key", "value", "query", "main", "memory", *_ROPE, "positions", "start", "seqlen", "height", "width"]
+        order = [
+            "key",
+            "value",
+            "query",
+            "main",
+            "memory",
+            "condition",
+            *_ROPE,
+            "positions",
+            "start",
+            "seqlen",
+            "height",
+            "width",
+        ]
         order += ["timestep", "other", "cache", "mask", "padding"]
-        groups = [(p.name,) for p in sorted(free, key=lambda p: order.index(p.role) if p.role in order else 99)]
+        groups: list[tuple[str, ...]] = [
+            (p.name,) for p in sorted(free, key=lambda p: order.index(p.role) if p.role in order else 99)
+        ]
         if len(pair) == 2:
             groups = [pair, *(g for g in groups if g[0] not in pair)]
         return sorted(groups, key=lambda g: not any(self.by_name[n].required for n in g))
@@ -449,7 +510,11 @@ class _Search:
         text = str(outcome.error)
         if "must match" in text:
             sizes = [int(n) for n in re.findall(r"\((\d+)\)", text)[:1]]
-            new = [n for n in sizes if n > 1 and n not in self.frame.head_dims and n not in (self.frame.T, self.frame.B)]
+            new = [
+                n
+                for n in sizes
+                if n > 1 and n not in self.frame.head_dims and n not in (self.frame.T, self.frame.B)
+            ]
             if new:
                 self.frame = replace(self.frame, head_dims=(*self.frame.head_dims, *new)[:8])
 
@@ -460,7 +525,7 @@ class _Search:
                 self.failures.setdefault(name, set()).add(where)
 
     def _other_layouts(self, outcome: Outcome) -> Outcome:
-        """Where the source does not say which rank it wants, other ranks are tried; the first that runs stays."""
+        """Where the source does not say which rank it wants, others are tried; the first that runs stays."""
         seen = roles.unpacked(self.tree, self.main)
         known = seen.rank if seen is not None else roles.least_rank(self.tree, self.main)
         options = {
@@ -471,9 +536,8 @@ class _Search:
         if self.layout is not None:
             options = [self.layout]
         kept = dict(self.choice), self.frame, dict(self.widths)
-        window = vars(self.module).get("window_size")
-        if isinstance(window, tuple) and all(map(as_size, window)) and self.frame.tokens is None:
-            self.frame = replace(self.frame, T=math.prod(window))
+        for length in self._window_lengths():
+            self.frame = replace(self.frame, T=length)
             tried = self.try_choice(self.choice)
             if tried.ran:
                 return tried
@@ -491,8 +555,33 @@ class _Search:
         self.choice, self.frame, self.widths = kept
         return outcome
 
+    def _window_lengths(self) -> list[int]:
+        """T for modules that are made for one window or one feature map: 7 × 7 tokens."""
+        found: list[int] = []
+        if self.frame.tokens is not None:
+            return found
+        for name, value in [*vars(self.module).items(), *self.built.arguments.items()]:
+            if re.search(r"window|resolution|fmap|grid|feat_size", name):
+                side = value if isinstance(value, tuple) else (value, value)
+                if all(as_size(n) for n in side) and 1 < math.prod(side) <= 4096:
+                    found.append(math.prod(side))
+        return list(dict.fromkeys(found))[:3]
+
+    def _plainest(self, outcome: Outcome) -> Outcome:
+        """Nothing runs: sequences are again what they are by custom, as users meet the fault."""
+        choice = dict(self.choice)
+        for name in self._required_others():
+            if self.by_name[name].role in _SEQUENCES and name in choice:
+                choice[name] = self._options(self.by_name[name])[0]
+        if choice == self.choice:
+            return outcome
+        self.choice = choice
+        return self.try_choice(choice)
+
     def _required_others(self) -> list[str]:
-        return [p.name for p in self.parameters if p.required and p.name != self.main and p.name not in self.given]
+        return [
+            p.name for p in self.parameters if p.required and p.name != self.main and p.name not in self.given
+        ]
 
     # proofs
 
@@ -510,7 +599,7 @@ class _Search:
             return outcome
         moved = x.clone()
         moved[0, 0] = moved[0, 0] * 1.5 + 0.7
-        other = self.attempt(self._with_main(values, moved))
+        other = self.attempt({n: moved if v is x else v for n, v in values.items()})
         difference = changed(output, other.output)
         if difference is None:
             return outcome
@@ -523,10 +612,19 @@ class _Search:
                 return swapped
         return outcome
 
-    def _with_main(self, values: Mapping[str, Any], main: Any) -> dict[str, Any]:
-        """The same call with another main input, also where it is key and value."""
-        old = values.get(self.main)
-        return {n: main if v is old else v for n, v in values.items()}
+    def _disturbed(self, values: Mapping[str, Any], axis: int, index: int) -> dict[str, Any]:
+        """The same call with other numbers at one token of the main input, and of what follows it."""
+        main = values[self.main]
+        made = disturb(main, axis, index, self.frame.vocab)
+        out: dict[str, Any] = {}
+        for name, value in values.items():
+            if value is main:
+                out[name] = made
+            elif self.choice.get(name) is _SAME and isinstance(value, Tensor):
+                out[name] = disturb(value, axis, index, self.frame.vocab)
+            else:
+                out[name] = value
+        return out
 
     def time_axes(self) -> tuple[int, int] | None:
         """The token axis of the main input, and the axis at which it is looked for in the output first."""
@@ -553,8 +651,8 @@ class _Search:
             return None
         if finite_share(outcome.output) < 1.0:
             return False
-        late = self.attempt(self._with_main(values, disturb(main, axes[0], length - 1, self.frame.vocab)))
-        early = self.attempt(self._with_main(values, disturb(main, axes[0], 0, self.frame.vocab)))
+        late = self.attempt(self._disturbed(values, axes[0], length - 1))
+        early = self.attempt(self._disturbed(values, axes[0], 0))
         a, b = changed(outcome.output, late.output), changed(outcome.output, early.output)
         if a is None or b is None:
             return None
@@ -564,14 +662,21 @@ class _Search:
         """With key 0 blocked, token 0 moves no output but its own; unblocked it moves some."""
         axes = self.time_axes()
         source = next(
-            (p.name for p in self.parameters if p.role == "memory" and isinstance(values.get(p.name), Tensor)), self.main
+            (
+                p.name
+                for p in self.parameters
+                if p.role == "memory" and isinstance(values.get(p.name), Tensor)
+            ),
+            self.main,
         )
         value = values.get(source)
         if not isinstance(value, Tensor) or axes is None or outcome.output is None:
             return False
         axis = axes[0] if source == self.main else 1
-        new = disturb(value, axis, 0, self.frame.vocab)
-        other = self.attempt(self._with_main(values, new) if source == self.main else {**values, source: new})
+        if source == self.main:
+            other = self.attempt(self._disturbed(values, axis, 0))
+        else:
+            other = self.attempt({**values, source: disturb(value, axis, 0, self.frame.vocab)})
         difference = changed(outcome.output, other.output)
         out_axis = time_axis(outcome.output, self.frame.T, axes[1])
         if difference is None or out_axis is None:
@@ -584,7 +689,9 @@ class _Search:
     def _prove_masks(self, outcome: Outcome) -> tuple[Outcome, bool | None]:
         """Find for each mask the convention that the module proves to use, and whether the call is causal."""
         required = [
-            p for p in self.parameters if p.role in _MASKS and p.name in self.choice and p.name not in self.given
+            p
+            for p in self.parameters
+            if p.role in _MASKS and p.name in self.choice and p.name not in self.given
         ]
         for p in required:
             if self.choice[p.name] is not cand.NONE:
@@ -594,7 +701,11 @@ class _Search:
             for p in self.parameters:
                 free = p.name not in self.given and p.name not in self.choice
                 if p.role in ("mask", "causal") and not p.required and free:
-                    tried = self._prove_mask(p, outcome, must=False) if p.role == "mask" else self._flag(p, outcome)
+                    tried = (
+                        self._prove_mask(p, outcome, must=False)
+                        if p.role == "mask"
+                        else self._flag(p, outcome)
+                    )
                     if tried is not outcome:
                         return tried, True
         return outcome, causal
@@ -623,7 +734,11 @@ class _Search:
             if not tried.ran:
                 continue
             values = self.values(choice)
-            holds = self.is_causal(values, tried) if per_query and not crossed else self._hides_first(values, tried)
+            holds = (
+                self.is_causal(values, tried)
+                if per_query and not crossed
+                else self._hides_first(values, tried)
+            )
             if holds:
                 final = self._final(candidate, per_query and not crossed, keys)
                 self.choice = {**self.choice, p.name: final}
@@ -642,11 +757,9 @@ class _Search:
     # the result
 
     def _result(self, values: Mapping[str, Any], outcome: Outcome, causal: bool | None) -> CallInputs:
-        values = {n: self._cast(v) for n, v in values.items()}
+        cast: dict[int, Any] = {id(v): self._cast(v) for v in values.values()}
+        values = {n: cast[id(v)] for n, v in values.items()}
         main = values.get(self.main)
-        for name, candidate in self.choice.items():
-            if candidate is _SAME and name not in self.given:
-                values[name] = main
         args, kwargs, names = self.call(values)
         axes = {n: self._axes(n, v) for n, v in values.items() if isinstance(v, Tensor)}
         layout = self._layout_name(main)
@@ -706,7 +819,9 @@ class _Search:
                 continue
             value = values.get(name)
             if candidate is _SAME:
-                parts.append(f"{name}={self.main}")
+                parts.append(
+                    f"{name}={self.main}" if value is values.get(self.main) else f"{name} like {self.main}"
+                )
             elif isinstance(value, Tensor) and candidate.axes and not candidate.convention:
                 shape = ", ".join(
                     f"{a} {n}" if a else str(n) for a, n in zip(candidate.axes, value.shape, strict=False)
@@ -714,7 +829,9 @@ class _Search:
                 ids = " token ids" if not value.is_floating_point() and self._is_ids(name) else ""
                 parts.append(f"{name}=[{shape}]{ids}")
             else:
-                parts.append(f"{name}: {candidate.label}" if candidate.convention else f"{name}={candidate.label}")
+                parts.append(
+                    f"{name}: {candidate.label}" if candidate.convention else f"{name}={candidate.label}"
+                )
         return printable(", ".join(parts), 400)
 
     def _is_ids(self, name: str) -> bool:
@@ -724,7 +841,8 @@ class _Search:
         """Where the call failed and the failure changes with a guess, the guess may be to blame."""
         if outcome.ran:
             return ""
-        beside = [n for n in self._required_others() if self.by_name[n].role not in ("flag", "causal", "head_mask")]
+        certain = (*_SEQUENCES, "flag", "causal", "head_mask")
+        beside = [n for n in self._required_others() if self.by_name[n].role not in certain]
         doubtful = [n for n in beside if len(self.failures.get(n, ())) > 1]
         if not doubtful:
             return ""
@@ -732,7 +850,7 @@ class _Search:
         name = doubtful[0]
         return (
             f"forward wants {wants}, and no `{printable(name)}` that was tried fits;"
-            f" give it with --input \"{printable(name)}=torch.…\""
+            f' give it with --input "{printable(name)}=torch.…"'
         )
 
 
@@ -740,7 +858,10 @@ def _where(error: BaseException) -> tuple[str, int]:
     """The kind of an error and the last line of the user's that it came through."""
     line, tb = 0, error.__traceback__
     while tb is not None:
-        if "attnscope" not in tb.tb_frame.f_code.co_filename and "/torch/" not in tb.tb_frame.f_code.co_filename:
+        if (
+            "attnscope" not in tb.tb_frame.f_code.co_filename
+            and "/torch/" not in tb.tb_frame.f_code.co_filename
+        ):
             line = tb.tb_lineno
         tb = tb.tb_next
     return type(error).__name__, line
@@ -752,7 +873,9 @@ def _image_size(built: Built) -> tuple[int, int, int] | None:
     for name, value in built.arguments.items():
         role = role_of(name)
         if role == "image":
-            side = value if as_size(value) else value[0] if isinstance(value, (tuple, list)) and value else None
+            side = (
+                value if as_size(value) else value[0] if isinstance(value, (tuple, list)) and value else None
+            )
         elif "chan" in name.lower() and as_size(value):
             channels = value
     return (channels, side, side) if side else None
@@ -808,7 +931,11 @@ def _caught(built: Built, whole: CallInputs, search: _Search) -> CallInputs:
         for module, training in modes.items():
             module.training = training
     if not caught:
-        why = f"`{printable(built.target.name)}` raises {type(error).__name__} before" if error else "it is not called"
+        why = (
+            f"`{printable(built.target.name)}` raises {type(error).__name__} before"
+            if error
+            else "it is not called"
+        )
         raise UsageError(f"`{printable(built.only)}` is not reached: {why}", "look at the whole model first")
     args, kwargs = caught[0]
     parameters = roles.forward_parameters(target)

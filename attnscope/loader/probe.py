@@ -94,7 +94,9 @@ class Prober:
     def exhausted(self) -> bool:
         return self.tries >= self.limit
 
-    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any] | None = None) -> Outcome:
+    def run(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any] | None = None
+    ) -> Outcome:
         """Call a copy with copies of the tensors."""
         self.tries += 1
         module = self._shared if self._shared is not None else self._copy()
@@ -155,13 +157,15 @@ def first_tensor(value: Any, depth: int = 0) -> Tensor | None:
 
 
 def changed(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Where two outputs differ beyond rounding (NaN in both counts as equal); None where they do not compare."""
+    """Where two outputs differ beyond rounding (NaN equals NaN); None where they do not compare."""
     if a is None or b is None or a.shape != b.shape:
         return None
     if not a.is_floating_point():
         return a != b
     x, y = a.detach().double(), b.detach().double()
-    close = torch.isclose(x, y, rtol=1e-4 if a.dtype in (torch.float32, torch.float64) else 2e-2, atol=1e-6, equal_nan=True)
+    close = torch.isclose(
+        x, y, rtol=1e-4 if a.dtype in (torch.float32, torch.float64) else 2e-2, atol=1e-6, equal_nan=True
+    )
     return ~close
 
 

@@ -16,8 +16,14 @@ _EMPTY = inspect.Parameter.empty
 _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (role, re.compile(pattern))
     for role, pattern in (
-        ("tokens", r"^(idx|in_idx|(decoder_|encoder_)?input_ids|tokens?|token_ids?|token_idx|ids|toks|input_tokens)$"),
-        ("padding", r"key_?padding_?mask|padding_?mask|pad_?mask|src_key_padding|^pad(ding)?$|^keep$|^valid$|valid_mask|^pads$"),
+        (
+            "tokens",
+            r"^(idx|in_idx|(decoder_|encoder_)?input_ids|tokens?|token_ids?|token_idx|ids|toks|input_tokens)$",
+        ),
+        (
+            "padding",
+            r"key_?padding_?mask|padding_?mask|pad_?mask|src_key_padding|^pad(ding)?$|^keep$|^valid$|valid_mask|^pads$",
+        ),
         ("head_mask", r"head_mask"),
         ("bias", r"alibi|rel(ative)?_pos|pos(ition)?_bias|(?<!attn_)(?<!attention_)bias$"),
         ("image", r"^(img|imgs|image|images|pixel_values|pixels|picture)$"),
@@ -26,11 +32,24 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("sin", r"^(.*_)?sin(_.*)?$"),
         ("complex", r"freqs?_?cis|freqs_complex|rope_freqs|freq_cis"),
         ("angles", r"^freqs?$|rotary_freqs|^rotary_emb$|^pos_freqs"),
-        ("pair", r"position_embeddings?|^rope$|rotary_pos_emb|rope_cache|cos_sin|rotary_embs?|rope_emb|^pe$|image_rotary_emb"),
-        ("positions", r"position_?ids?|^positions?$|^pos$|input_pos|cache_position|pos_ids|token_positions|input_positions|^position_id"),
+        (
+            "pair",
+            r"position_embeddings?|^rope$|rotary_pos_emb|rope_cache|cos_sin|rotary_embs?|rope_emb|^pe$|image_rotary_emb",
+        ),
+        (
+            "positions",
+            r"position_?ids?|write_indices|^indices$|input_positions|^positions?$|^pos$|input_pos|cache_position|pos_ids|token_positions|input_positions|^position_id",
+        ),
         ("start", r"start_?pos|^offset$|seqlen_offset|past_len|^start$|start_idx|cur_pos"),
-        ("cache", r"cache|^past|layer_past|^state$|^states$|^prev|^incremental_state$|^mem(s)?$|block_tables?"),
-        ("memory", r"encoder_hidden|encoder_out|^memory$|^context$|^enc(_.*)?$|^xa$|^kv$|key_value_states|encoder_states|cross_states|x_kv|^ctx$|^cond(itioning)?$|^y$|^src_enc|^memories$|kv_states"),
+        (
+            "cache",
+            r"cache|^past|layer_past|^state$|^states$|^prev|^incremental_state$|^mem(s)?$|block_tables?",
+        ),
+        (
+            "memory",
+            r"encoder_hidden|encoder_out|^memory$|^context$|^enc(_.*)?$|^xa$|^kv$|key_value_states|encoder_states|cross_states|x_kv|^ctx$|^src_enc|^memories$|kv_states",
+        ),
+        ("condition", r"^cond(ition(ing)?)?$|^y$|^c$|^context_emb"),
         ("query", r"^(query|queries|q|xq|query_states|query_layer|q_input|x_q)$"),
         ("key", r"^(key|keys|k|xk|key_states|key_layer|x_k)$"),
         ("value", r"^(value|values|v|xv|value_states|value_layer|x_v)$"),
@@ -45,7 +64,24 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )
 
-_TIME = {"t", "l", "seq", "seqlen", "seq_len", "tgt_len", "sq", "slen", "src_len", "length", "n_tokens", "q_len", "seq_length", "target_len", "time", "s"}
+_TIME = {
+    "t",
+    "l",
+    "seq",
+    "seqlen",
+    "seq_len",
+    "tgt_len",
+    "sq",
+    "slen",
+    "src_len",
+    "length",
+    "n_tokens",
+    "q_len",
+    "seq_length",
+    "target_len",
+    "time",
+    "s",
+}
 _BATCH = {"b", "bsz", "bs", "batch", "batch_size", "n", "nbatches", "bsize", "batchsize"}
 _IMAGE = {"h", "w", "height", "width", "hh", "ww", "x", "y"}
 
@@ -75,7 +111,12 @@ class Unpacked:
         if self.rank == 4:
             if low[2] in _IMAGE and low[3] in _IMAGE and low[2] != low[3]:
                 return "image"
-            if low[1] in _IMAGE and low[2] in _IMAGE and low[1] != low[2] and low[3] not in ("d", "hd", "dim", "head_dim", "t", "n"):
+            if (
+                low[1] in _IMAGE
+                and low[2] in _IMAGE
+                and low[1] != low[2]
+                and low[3] not in ("d", "hd", "dim", "head_dim", "t", "n")
+            ):
                 return "bhwc"
             return "heads"
         if self.rank == 3:
@@ -141,9 +182,13 @@ def least_rank(tree: ast.AST | None, parameter: str) -> int | None:
     found = [0]
     for node in ast.walk(tree) if tree is not None else ():
         match node:
-            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=ast.Constant(value=int(i))):
+            case ast.Subscript(
+                value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=ast.Constant(value=int(i))
+            ):
                 found += [i + 1] if name == parameter else []
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[ast.Constant(value=int(i))]):
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[ast.Constant(value=int(i))]
+            ):
                 found += [i + 1] if name == parameter else []
     return max(found) if max(found) >= 3 else None
 
@@ -162,9 +207,7 @@ def forward_tree(tree: ast.Module, module: nn.Module) -> ast.AST | None:
 def class_source(tree: ast.Module, module: nn.Module) -> str:
     """The source of the module's classes in this file, as text without comments."""
     names = {cls.__name__ for m in module.modules() for cls in type(m).__mro__}
-    return "\n".join(
-        ast.unparse(n) for n in tree.body if isinstance(n, ast.ClassDef) and n.name in names
-    )
+    return "\n".join(ast.unparse(n) for n in tree.body if isinstance(n, ast.ClassDef) and n.name in names)
 
 
 def mask_convention(source: str, name: str) -> str | None:
@@ -172,9 +215,11 @@ def mask_convention(source: str, name: str) -> str | None:
     for mask in (re.escape(name), r"\w*mask\w*"):
         indexed = rf"(?:self\.)?{mask}(?:\[[^\]]*\])*(?:\.\w+\([^()]*\))*"
         tests: Mapping[str, str] = {
-            "allowed": rf"{indexed}\s*==\s*(0|False)\b|~\s*{indexed}|logical_not\(\s*{indexed}|{indexed}\.logical_not|"
+            "allowed": rf"{indexed}\s*==\s*(0|False)\b|~\s*{indexed}|"
+            rf"logical_not\(\s*{indexed}|{indexed}\.logical_not|"
             rf"\b1(\.0)?\s*-\s*{indexed}|{indexed}\.eq\(0\)|{indexed}\s*!=\s*1|{indexed}\s*<\s*0\.5",
-            "blocked": rf"masked_fill_?\(\s*{indexed}\s*,|{indexed}\s*==\s*(1|True)\b|masked_fill_?\(mask=\s*{indexed}",
+            "blocked": rf"masked_fill_?\(\s*{indexed}\s*,|{indexed}\s*==\s*(1|True)\b|"
+            rf"masked_fill_?\(mask=\s*{indexed}",
             "additive": rf"\+=?\s*{indexed}|add_?\(\s*{indexed}|baddbmm\(\s*{indexed}",
         }
         for convention, pattern in tests.items():

@@ -96,7 +96,7 @@ def solve(
 def _heads(c: int | None, d: int | None, g: int | None, usual: int, taken: set[int]) -> int:
     if c is not None and d is not None and d > 0 and c % d == 0:
         return c // d
-    steps = (usual, 3, 4, 6, 5, 8, 2, 9, 7, 1)
+    steps: tuple[int, ...] = (usual, 3, 4, 6, 5, 8, 2, 9, 7, 1)
     if g is not None:
         steps = tuple(g * n for n in (2, 3, 4, 1) if g * n not in taken) or (g * 2,)
     if c is None:

@@ -156,6 +156,49 @@ def _default(value: Any, fallback: Any) -> Any:
     return value if value is not None else fallback() if callable(fallback) else fallback
 
 
+class ViTAttention(nn.Module):
+    """timm's plain `Attention`: one `qkv` layer, no mask."""
+
+    def __init__(self, dim: int, num_heads: int = 8, qkv_bias: bool = False, **kwargs: Any) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.head_dim = dim // num_heads
+        self.qkv = nn.Linear(dim, dim * 3, bias=qkv_bias)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[B, T, C] -> [B, T, C]"""
+        b, t, c = x.shape
+        q, k, v = self.qkv(x).reshape(b, t, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        out: torch.Tensor = self.proj(
+            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, c)
+        )
+        return out
+
+
+class Mlp(nn.Module):
+    """timm's two-layer perceptron."""
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_features: int | None = None,
+        out_features: int | None = None,
+        act_layer: Callable[[], nn.Module] = nn.GELU,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        hidden = hidden_features or in_features
+        self.fc1 = nn.Linear(in_features, hidden)
+        self.act = act_layer()
+        self.fc2 = nn.Linear(hidden, out_features or in_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., in] -> [..., out]"""
+        out: torch.Tensor = self.fc2(self.act(self.fc1(x)))
+        return out
+
+
 KNOWN: dict[str, Any] = {
     "ColumnParallelLinear": ParallelLinear,
     "RowParallelLinear": ParallelLinear,
@@ -192,6 +235,8 @@ KNOWN: dict[str, Any] = {
     "exists": _exists,
     "default": _default,
 }
+
+TIMM: dict[str, Any] = {"Attention": ViTAttention, "Mlp": Mlp}
 
 EINOPS: dict[str, Any] = {
     "rearrange": einops_standin.rearrange,

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-import torch
 from torch import nn
 
 from attnscope.loader import standins
@@ -183,9 +182,10 @@ def base_class(path: str) -> type:
 def attribute(path: str) -> Any:
     """What a missing package answers for one of its names: a known equivalent, an exception, or a `Stub`."""
     name = path.rpartition(".")[2]
-    table = standins.EINOPS if path.startswith("einops.") else standins.KNOWN
-    if name in table:
-        return table[name]
+    own = {"einops": standins.EINOPS, "timm": standins.TIMM}.get(path.partition(".")[0], {})
+    for table in (own, standins.KNOWN):
+        if name in table:
+            return table[name]
     if name.endswith(("Error", "Exception", "Warning")) and name[:1].isupper():
         return type(name, (Exception,), {})
     return Stub(path)

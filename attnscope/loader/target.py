@@ -1,4 +1,4 @@
-"""TARGET: a built-in layer's name, `FILE.py:CLASS`, `pkg.mod:CLASS`, `FILE.py`, or a function that makes a module."""
+"""TARGET: a built-in layer, `FILE.py:CLASS`, `pkg.mod:CLASS`, `FILE.py`, or a function that makes it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
@@ -19,13 +20,14 @@ from attnscope.errors import UsageError
 from attnscope.loader import importing
 from attnscope.loader.expressions import nearest, printable
 from attnscope.loader.importing import Environment, Loaded
+from attnscope.loader.stubs import StubFinder
 
 _ATTENTION = re.compile(r"softmax|scaled_dot_product_attention|MultiheadAttention|memory_efficient_attention")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the user pointed at. `factory` is the class, function or instance; `layer` a built-in layer's name.
+    """What the user pointed at. `factory` is a class, function or instance, `layer` a built-in's name.
 
     `unset` are names that the file's functions read and that only running the script would have made.
     """
@@ -172,7 +174,7 @@ def _load_dotted(dotted: str, err: TextIO) -> Loaded:
     return importing.load_file(origin, err)
 
 
-class _NoStandIns(importing.stubs.StubFinder):
+class _NoStandIns(StubFinder):
     """Finds nothing: an ordinary import is tried first where a module is named by its dotted name."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
@@ -228,7 +230,7 @@ def _find(loaded: Loaded, name: str, where: str) -> Callable[..., Any] | nn.Modu
     value: Any = loaded.module
     for part in name.split("."):
         try:
-            value = importing.run_user_code(loaded.environment, lambda v=value, p=part: getattr(v, p))
+            value = importing.run_user_code(loaded.environment, partial(getattr, value, part))
         except KeyboardInterrupt:
             raise
         except BaseException:

@@ -27,7 +27,7 @@ _SQUARE = {"ones", "zeros", "empty", "full", "tril", "triu", "rand", "eye"}
 
 @dataclass(slots=True)
 class Usage:
-    """What the source tells of expressions such as `d`, `config.n_embd`, `cfg["heads"]` (keys: unparsed text)."""
+    """What the source tells of expressions such as `d`, `config.n_embd`, `cfg["heads"]` by their text."""
 
     roles: dict[str, str] = field(default_factory=dict)
     literals: dict[str, Any] = field(default_factory=dict)
@@ -163,9 +163,8 @@ def _read_call(node: ast.Call, usage: Usage, signatures: Mapping[str, list[str]]
         and "lm" in assigned
     ):
         roles = ("C", "vocab")
-    for arg, role in zip(node.args, roles, strict=False):
-        weak = role != "T"
-        _note(usage, arg, role, weak)
+    for arg, usual in zip(node.args, roles, strict=False):
+        _note(usage, arg, usual, weak=usual != "T")
     if name in _SQUARE and len(node.args) >= 2:
         first, second = _key(node.args[0]), _key(node.args[1])
         if first and first == second:
