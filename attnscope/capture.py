@@ -108,6 +108,7 @@ class Capture:
         wanted: Callable[[int], bool] | None = None,
     ) -> None:
         self.found: list[Found] = []
+        self.missed: list[str] = []
         self._keep = keep
         self._scores = scores or keep == "full"
         self._pool = pool
@@ -155,7 +156,23 @@ class Capture:
         call: int,
     ) -> None:
         """One call has returned."""
-        name = op.name
+        try:
+            self._saw(index, op.name, args, kwargs, frozen, named, serials, outputs, call)
+        except Exception as error:  # a tensor of a rare kind: the run goes on, and what was not seen is said
+            self.missed.append(f"{op.name}: {type(error).__name__}")
+
+    def _saw(
+        self,
+        index: int,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        frozen: tuple[Any, ...],
+        named: Mapping[str, Any],
+        serials: tuple[int, ...],
+        outputs: tuple[Tensor, ...],
+        call: int,
+    ) -> None:
         if name in _FRESH:
             return
         refs = list(refs_in(frozen)) + list(refs_in(tuple(named.values())))
@@ -417,6 +434,8 @@ def _allowed(masked: Tensor, weights: Tensor, dim: int) -> Any:
     """
     if masked.is_meta:
         return None
+    if masked.numel() == 0:
+        return torch.ones(masked.shape, dtype=torch.bool).numpy()
     if masked.ndim < 3 or dim != masked.ndim - 1:
         return _open(masked, weights, dim).cpu().numpy()
     kinds: list[Tensor] = []
@@ -431,8 +450,6 @@ def _allowed(masked: Tensor, weights: Tensor, dim: int) -> Any:
         which.append(place)
     if len(kinds) == 1:
         return kinds[0].cpu().expand(masked.shape).numpy()
-    if not kinds:
-        return torch.ones(masked.shape, dtype=torch.bool).numpy()
     return torch.stack([kinds[place] for place in which]).reshape(masked.shape).cpu().numpy()
 
 

@@ -155,6 +155,7 @@ def _describe(func: Any) -> Op:
     if name == "__set__":
         name = str(getattr(getattr(func, "__self__", None), "__name__", "?"))
         return Op(f"{name}_", memory=IN_PLACE, writes=name == "data", careful=name == "data")
+    name = name.partition(".")[0]  # `softmax.int`, an overload that an exported graph calls
     canonical = _CANONICAL.get(name, name)
     if canonical.startswith("__") and canonical.endswith("__"):
         canonical = canonical.strip("_")

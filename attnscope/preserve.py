@@ -30,7 +30,7 @@ class Guard:
     def __init__(self, watched: Iterable[Tensor]) -> None:
         self._watched = list(watched)
         self._by_storage: dict[int, list[Tensor]] | None = None
-        self._saved: list[tuple[Tensor, Tensor]] = []
+        self._saved: list[tuple[Tensor, Tensor, Tensor]] = []
         self._done: set[int] = set()
 
     def before_write(self, written: Tensor) -> None:
@@ -50,14 +50,17 @@ class Guard:
     def save(self, tensor: Tensor) -> None:
         """Keep the values of `tensor` as they are now, and where in memory they stand."""
         data = tensor.data  # unlike `detach`, it does not share the version that a backward checks
-        self._saved.append((data, data.clone()))
+        self._saved.append((tensor, data, data.clone()))
 
     def restore(self) -> None:
         """Write the kept values back."""
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            for data, values in self._saved:
-                with suppress(RuntimeError):  # memory that was freed or resized meanwhile
+            for tensor, data, values in self._saved:
+                with suppress(RuntimeError):  # memory that was freed meanwhile
                     data.copy_(values)
+                    moved = storage_of(tensor) != storage_of(data)
+                    if moved or tensor.shape != data.shape or tensor.stride() != data.stride():
+                        tensor.data = data
 
 
 _ATOM, _TENSOR, _OWN, _LIBRARY, _DICT, _LIST, _TUPLE, _OBJECT = range(8)
@@ -115,7 +118,7 @@ class _Kept:
             self._tables.append((value, dict(dict.items(value))))
             self._keep_all(dict.values(value), depth)
         elif sort == _LIST:
-            items = [*kind.__iter__(value)]
+            items = [*_base(value).__iter__(value)]
             self._others.append((value, items))
             self._keep_all(items, depth)
         elif sort == _TUPLE:
@@ -140,7 +143,7 @@ class _Kept:
                 continue
             if kind in _TABLES and not value:
                 self._empty.append(value)
-            elif name == "_modules":
+            elif name == "_modules" and isinstance(value, dict):  # a scripted module's is none
                 self._tables.append((value, value.copy()))
                 for child in value.values():
                     self.keep(child, depth)
@@ -184,9 +187,16 @@ class _Kept:
             if empty:
                 empty.clear()
         for value, items in self._others:
-            if len(value) != len(items) or not all(map(is_, value, items)):
-                value.clear()
-                (value.update if isinstance(value, set) else value.extend)(items)
+            base = _base(value)
+            if base.__len__(value) != len(items) or not all(map(is_, base.__iter__(value), items)):
+                base.clear(value)
+                (base.update if base is set else base.extend)(value, items)
+
+
+def _base(value: Any) -> Any:
+    """The built-in class whose methods do what they say, whatever a class of the user's made of them."""
+    kind = type(value)
+    return set if issubclass(kind, set) else list if issubclass(kind, list) else deque
 
 
 def _fill(table: dict[Any, Any], before: dict[Any, Any]) -> None:

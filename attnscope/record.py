@@ -6,6 +6,7 @@ No other function stands in this file: the recorder takes its frames for the edg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from attnscope.capture import Capture
 from attnscope.preserve import preserved
 from attnscope.recorder import Recorder, module_calls
 from attnscope.recording import Call, Event, Made, Recording
+from attnscope.tensors import is_tensor
 
 __all__ = ["Call", "Event", "Made", "Recorder", "Recording", "module_calls", "record"]
 
@@ -39,11 +41,11 @@ def record(
     recorder = Recorder(recording, inner=inner, values=values, on_output=on_output)
     names = _argument_names(module, args)
     for name, value in [*zip(names, args, strict=False), *(kwargs or {}).items()]:
-        if isinstance(value, Tensor):
+        if is_tensor(value):
             recording.arguments.append((name, recorder.serial(value)))
     given = [*args, *(kwargs or {}).values()]
     if capture is not None:
-        capture.begin(recorder.serial, [v for v in given if isinstance(v, Tensor)])
+        capture.begin(recorder.serial, [v for v in given if is_tensor(v)])
     with preserved(module, given) as guard:
         recorder.guard = guard
         _run_recorded(recorder, module, args, kwargs or {})
@@ -79,13 +81,18 @@ def _argument_names(module: nn.Module, args: Sequence[Any]) -> list[str]:
 
 
 def _first_tensor(value: Any) -> Tensor | None:
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, Mapping):
+    found: Tensor | None = None
+    if is_tensor(value):
+        return value  # type: ignore[no-any-return]
+    kind = type(value)
+    if issubclass(kind, Mapping):
         value = list(value.values())
-    if isinstance(value, tuple | list):
-        for item in value:
-            found = _first_tensor(item)
-            if found is not None:
-                return found
-    return None
+    elif is_dataclass(kind):
+        value = [getattr(value, item.name, None) for item in fields(kind)]
+    elif not issubclass(kind, tuple | list):
+        return None
+    for item in value:
+        found = _first_tensor(item)
+        if found is not None:
+            break
+    return found

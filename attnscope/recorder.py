@@ -8,6 +8,7 @@ each time an operation makes or rewrites it.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
@@ -17,14 +18,14 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn, overrides
+from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from attnscope.ops import KNOWN, VIEW, Op, op_of
 from attnscope.preserve import Guard
 from attnscope.recording import Event, Recording
-from attnscope.tensors import Ref, storage_of, strides_of, to_numpy
+from attnscope.tensors import Ref, facts_of, storage_of, strides_of, to_numpy
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -166,14 +167,12 @@ class Recorder(TorchFunctionMode):
             else:
                 serials = tuple([self._register(output) for output in outputs])
             snapshots = tuple([to_numpy(output) for output in outputs]) if self._values else None
-            if self._capture is not None:
-                self._capture.saw(
-                    len(self._raw), op, args, kwargs, frozen, named, serials, outputs, self.call
-                )
         except Exception:
             # A tensor-like of the user's may refuse any question. The run goes on; the row is missing.
             self.recording.missed += 1
             return
+        if self._capture is not None:
+            self._capture.saw(len(self._raw), op, args, kwargs, frozen, named, serials, outputs, self.call)
         raw = (
             op, code, lasti, direct, self.call, frozen, named, serials, memory, self._depth, None, snapshots
         )  # fmt: skip
@@ -202,20 +201,20 @@ class Recorder(TorchFunctionMode):
 
     def _register(self, tensor: Tensor) -> Ref:
         ref = self._serials[id(tensor)] = Ref(len(self._made))
-        self._made.append((tensor.shape, strides_of(tensor), tensor.dtype, tensor.device))
+        self._made.append(facts_of(tensor))
         return ref
 
     def serial(self, tensor: Tensor) -> Ref:
         """The serial of a tensor; a tensor that no recorded call made gets one as a leaf."""
         known = self._serials.get(id(tensor))
         # An id may be reused for a tensor that was made out of sight; its shape gives it away.
-        if known is not None and self._made[known][0] == tensor.shape:
+        if known is not None and self._made[known][0] == facts_of(tensor)[0]:
             return known
         return self._leaf(tensor)
 
     def _leaf(self, tensor: Tensor) -> Ref:
         ref = self._serials[id(tensor)] = Ref(len(self._made))
-        self._made.append((tensor.shape, strides_of(tensor), tensor.dtype, tensor.device))
+        self._made.append(facts_of(tensor))
         self.recording.leaves[ref] = id(tensor)
         return ref
 
@@ -244,12 +243,12 @@ class Recorder(TorchFunctionMode):
     def _shares(self, args: tuple[Any, ...], output: Tensor, op: Op) -> str:
         store = storage_of(output)
         for value in args:
-            if isinstance(value, Tensor):
+            if issubclass(type(value), Tensor):
                 if value is output or storage_of(value) == store:
                     return "view"
-            elif isinstance(value, tuple | list):
+            elif issubclass(type(value), tuple | list):
                 for item in value:
-                    if isinstance(item, Tensor) and storage_of(item) == store:
+                    if issubclass(type(item), Tensor) and storage_of(item) == store:
                         return "view"
         return "copy" if op.copies else "new"
 
@@ -382,7 +381,7 @@ def module_calls(recorder: Recorder) -> Iterator[None]:
     sys.setrecursionlimit(limit + limit // 2)  # each call of a module takes one frame more than it did
     _install(_call_impl)
     try:
-        with _compiled_apart(recorder, _call_impl, original):
+        with _uncompiled():
             yield
     finally:
         _install(original)
@@ -394,40 +393,16 @@ def _install(call_impl: Callable[..., Any]) -> None:
 
 
 @contextmanager
-def _compiled_apart(
-    recorder: Recorder, wrapped: Callable[..., Any], original: Callable[..., Any]
-) -> Iterator[None]:
-    """Compiled code runs as if nobody looked: seen through the mode, its graphs would break.
-
-    Whatever `torch.compile` made switches the frame evaluator on when it is called and off when it is
-    over; in between the mode is off its stack and `nn.Module` as PyTorch made it.
-    """
-    modes: Any = overrides
-    compiler: Any = sys.modules.get("torch._dynamo.eval_frame")  # loaded by whoever used `torch.compile`
-    switch = getattr(compiler, "set_eval_frame", None)
-    if switch is None:
+def _uncompiled() -> Iterator[None]:
+    """What `torch.compile` made runs as it was written: seen through a mode, a compiled graph would break."""
+    # Whoever used `torch.compile` has loaded the compiler; importing it for nothing takes a second. Flex
+    # attention loads it when it is first called.
+    if "torch._dynamo" not in sys.modules and "torch.nn.attention.flex_attention" in sys.modules:
+        importlib.import_module("torch._dynamo")
+    compiler: Any = sys.modules.get("torch._dynamo")
+    stance = getattr(compiler, "set_stance", None)
+    if stance is None:
         yield
         return
-    away = False
-    thread = threading.get_ident()
-
-    def set_eval_frame(callback: Any) -> Any:
-        nonlocal away
-        if threading.get_ident() == thread:
-            if callback is not None and not away and modes._get_current_function_mode() is recorder:
-                away = True
-                modes._pop_mode()
-                _install(original)
-            elif callback is None and away:
-                away = False
-                _install(wrapped)
-                modes._push_mode(recorder)
-        return switch(callback)
-
-    compiler.set_eval_frame = set_eval_frame
-    try:
+    with stance("force_eager"):
         yield
-    finally:
-        compiler.set_eval_frame = switch
-        if away:
-            modes._push_mode(recorder)

@@ -50,7 +50,8 @@ class Steps:
             return False
         module = self.recording.calls[event.call][0]
         has_parts = bool(vars(module).get("_modules") or vars(module).get("_buffers"))
-        return is_library(module) and not has_parts and event.memory != "in-place"
+        reads = next(refs_in(event.args), None) is not None
+        return is_library(module) and not has_parts and event.memory != "in-place" and reads
 
     def _follow_strides(self, event: Event, row: int) -> None:
         """Remember which row made a tensor non-contiguous; views of it inherit the blame."""

@@ -23,6 +23,19 @@ def storage_of(tensor: Tensor) -> int:
         return id(tensor)
 
 
+def is_tensor(value: Any) -> bool:
+    """Like `isinstance`, without asking `value` itself, which may answer with an exception."""
+    return issubclass(type(value), Tensor)
+
+
+def facts_of(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]:
+    """Shape, stride, dtype, device; of a class that refuses to tell its shape, those of no tensor."""
+    try:
+        return tensor.shape, strides_of(tensor), tensor.dtype, tensor.device
+    except Exception:
+        return (), (), torch.float32, torch.device("cpu")
+
+
 def strides_of(tensor: Tensor) -> tuple[int, ...]:
     """The strides in elements; none for layouts that have none."""
     try:
@@ -53,7 +66,7 @@ def refs_in(frozen: Sequence[Any]) -> Iterator[int]:
 def tensors_in(values: Sequence[Any]) -> Iterator[Tensor]:
     """The tensors in an argument list, in order, nested ones too."""
     for value in values:
-        if isinstance(value, Tensor):
+        if is_tensor(value):
             yield value
-        elif isinstance(value, tuple | list):
+        elif issubclass(type(value), tuple | list):
             yield from tensors_in(value)
