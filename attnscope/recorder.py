@@ -101,20 +101,20 @@ class Recorder(TorchFunctionMode):
             self._note_failure(op, args, kwargs or _NOTHING, error)
             raise
         if type(result) is Tensor:
-            self._note(op, args, kwargs or _NOTHING, result, (result,), None)
+            self._note(op, args, kwargs, result, (result,), None)
         elif op.sizes:
             self._note_size(args)
         else:
             tensors = _tensors_of(result)
             if tensors:
-                self._note(op, args, kwargs or _NOTHING, result, tensors, None)
+                self._note(op, args, kwargs, result, tensors, None)
         return result
 
     def _note(
         self,
         op: Op,
         args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        kwargs: Mapping[str, Any] | None,
         result: Any,
         outputs: tuple[Tensor, ...],
         before: tuple[tuple[Any, ...], Mapping[str, Any]] | None,
@@ -172,7 +172,9 @@ class Recorder(TorchFunctionMode):
             self.recording.missed += 1
             return
         if self._capture is not None:
-            self._capture.saw(len(self._raw), op, args, kwargs, frozen, named, serials, outputs, self.call)
+            self._capture.saw(
+                len(self._raw), op, args, kwargs or _NOTHING, frozen, named, serials, outputs, self.call
+            )
         raw = (
             op, code, lasti, direct, self.call, frozen, named, serials, memory, self._depth, None, snapshots
         )  # fmt: skip
@@ -235,7 +237,9 @@ class Recorder(TorchFunctionMode):
     def _freeze_all(self, args: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([self._freeze(value) for value in args])
 
-    def _freeze_named(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _freeze_named(self, kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        if not kwargs:
+            return _NOTHING
         return {
             name: value if type(value) in _PLAIN else self._freeze(value) for name, value in kwargs.items()
         }
