@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.utils.hooks import RemovableHandle
 
 from attnscope.tensors import storage_of
 
@@ -95,6 +96,7 @@ class _Kept:
         self._others: list[tuple[Any, list[Any]]] = []
         self._seen: set[int] = set()
         self._sorts: dict[type, int] = {}
+        self._next_hook = RemovableHandle.next_id
 
     def keep(self, value: Any, depth: int = 0) -> None:
         """Remember `value` and what it holds: tensors are watched, containers copied (not deeply)."""
@@ -167,6 +169,12 @@ class _Kept:
             for child in table.values():
                 self.keep(child, depth)
 
+    def _drop_hooks(self, state: dict[str, Any]) -> None:
+        for name, table in state.items():
+            if "_hooks" in name and isinstance(table, dict):
+                for hook in [key for key in table if isinstance(key, int) and key >= self._next_hook]:
+                    del table[hook]
+
     def restore(self) -> None:
         """Put back what any container held."""
         for state, before in self._libraries:
@@ -176,6 +184,9 @@ class _Kept:
                 same = False
             if not same:
                 _fill(state, before)
+        if RemovableHandle.next_id != self._next_hook:  # a hook was set somewhere
+            for state, _ in self._libraries:
+                self._drop_hooks(state)
         for table, before in self._tables:
             if (
                 len(table) != len(before)
