@@ -1,4 +1,4 @@
-"""What `attnscope explain CODE` prints: the docstring of the file that finds the code, read without importing it.
+"""What `attnscope explain CODE` prints: the docstring of the file that finds the code, never imported.
 
 Each rule is one file whose docstring begins `AS101: …` and has the parts meaning, harm, `Example:` (an
 indented block of code) and `Cure:`. Neither torch nor the rule itself is imported.

@@ -72,8 +72,20 @@ def _called(scene: Scene, finding: Diagnostic) -> Diagnostic:
     lines = {label.span.line for label in finding.labels[:3]} | {finding.span.line}
     if caller.span.line in lines or scene.reader.body.frame.f_code is caller.frame.f_code:
         return finding
-    label = Label(caller.span, "called from here")
-    return replace(finding, labels=(*finding.labels[:2], label, *finding.labels[2:]))
+    from attnscope.crashes.history import history
+    from attnscope.crashes.values import FrameReader
+
+    added = [Label(caller.span, "called from here")]
+    place = scene.shots.index(caller)
+    outer = scene.shots[place - 1] if place else None
+    env = FrameReader(caller, outer, scene.evaluate, scene.error).env()
+    for argument in getattr(caller.node, "args", ()):
+        made = next((link for link in history(argument, env, scene.evaluate) if link.kind == "def"), None)
+        if made is not None and made.node.lineno not in {*lines, caller.span.line}:  # type: ignore[attr-defined]
+            added.append(Label(scene.head(made.node), f"`{made.name}` is made here"))
+            break
+    kept = 1 if len(added) > 1 else 2
+    return replace(finding, labels=(*finding.labels[:kept], *added, *finding.labels[kept:]))
 
 
 def diagnose(crash: Crash) -> tuple[Diagnostic, ...]:

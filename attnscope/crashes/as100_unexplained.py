@@ -1,4 +1,4 @@
-'''AS100: the module raised, and no rule knows why.
+"""AS100: the module raised, and no rule knows why.
 
 What was observed is said: the exception, the line and the expression, and the shapes that met in it. Nothing
 is guessed.
@@ -15,11 +15,12 @@ Example:
             return x + 1 / (x.size(1) - 6)
 
 Cure: look at the expression with the values that are shown.
-'''
+"""
 
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from attnscope.crashes.scene import Scene
 from attnscope.crashes.suspects import all_defined
@@ -40,7 +41,9 @@ def diagnose(scene: Scene) -> Diagnostic:
         for node, value in nodes:
             text = scene.text(node, 50)
             if is_tensor(value):
-                notes.append(f"`{text}` is {scene.shape(value, node)} {str(value.dtype).removeprefix('torch.')}")
+                notes.append(
+                    f"`{text}` is {scene.shape(value, node)} {str(value.dtype).removeprefix('torch.')}"
+                )
             elif type(value) in (int, float, bool, str):
                 notes.append(f"`{text}` is {str(value)[:60]}")
         labels = all_defined(scene, [node for node, value in nodes if is_tensor(value)])
@@ -50,11 +53,11 @@ def diagnose(scene: Scene) -> Diagnostic:
     return scene.finding(CODE, message, label="raised here", labels=labels, notes=notes[:6], help=help_text)
 
 
-def _operands(scene: Scene) -> list[tuple[ast.expr, object]]:
-    found: dict[str, tuple[ast.expr, object]] = {}
+def _operands(scene: Scene) -> list[tuple[ast.expr, Any]]:
+    found: dict[str, tuple[ast.expr, Any]] = {}
     if scene.op is not None:
-        for node, value in (*scene.op.inputs, *scene.op.keywords.values()):
-            found.setdefault(scene.text(node), (node, value))
+        for operand, value in (*scene.op.inputs, *scene.op.keywords.values()):
+            found.setdefault(scene.text(operand), (operand, value))
     for node in ast.walk(scene.node) if scene.node is not None else ():
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
             found.setdefault(scene.text(node), (node, scene.value(node)))

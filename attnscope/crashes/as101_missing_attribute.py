@@ -1,4 +1,4 @@
-'''AS101: an attribute is read that was never set.
+"""AS101: an attribute is read that was never set.
 
 The code reads `self.x` (or a field of a config, a function of a library), and there is no `x`. Most often
 the attribute exists under another name: a buffer was renamed where it is registered and not where it is
@@ -22,7 +22,7 @@ Example:
             return scores.masked_fill(self.bias[:, :6, :6] == 0, float("-inf"))
 
 Cure: read the attribute under the name that it was given (`self.mask`), or give it the name that is read.
-'''
+"""
 
 from __future__ import annotations
 
@@ -92,13 +92,15 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         return scene.finding(
             CODE, message, label=_read_label(scene, found), labels=[scene.label(node, text)], help=cure
         )
-    known = sorted(_own(owner))
-    notes = [f"`{type(owner).__name__}` has " + ", ".join(f"`{name}`" for name in known[:12])] if known else []
+    known, init = sorted(_own(owner)), _init(scene)
+    notes = (
+        [f"`{type(owner).__name__}` has " + ", ".join(f"`{name}`" for name in known[:12])] if known else []
+    )
     return scene.finding(
         CODE,
         message,
         label=_read_label(scene, found),
-        labels=[scene.label(_init(scene), "nothing in the class sets it")] if _init(scene) else [],
+        labels=[scene.label(init, "nothing in the class sets it")] if init is not None else [],
         notes=notes,
         help=f"set `{_me(scene)}.{found.name}` in `__init__` before it is read",
     )
@@ -155,8 +157,19 @@ def _use(scene: Scene, found: Missing) -> Use:
             if parent.func is node:
                 called = True
             else:
-                where = parent.func.attr if isinstance(parent.func, ast.Attribute) else scene.text(parent.func)
-                if where in ("view", "reshape", "range", "split", "chunk", "unflatten", "repeat_interleave", "sqrt"):
+                where = (
+                    parent.func.attr if isinstance(parent.func, ast.Attribute) else scene.text(parent.func)
+                )
+                if where in (
+                    "view",
+                    "reshape",
+                    "range",
+                    "split",
+                    "chunk",
+                    "unflatten",
+                    "repeat_interleave",
+                    "sqrt",
+                ):
                     number = True
                 elif where in ("masked_fill", "where", "matmul", "bmm", "einsum", "linear"):
                     tensor = True
@@ -180,9 +193,23 @@ def _use(scene: Scene, found: Missing) -> Use:
                 number = True
             elif isinstance(parent.op, ast.MatMult):
                 tensor = True
-        elif isinstance(parent, ast.Tuple) and not isinstance(parent.ctx, ast.Store):
-            number = True
+        elif isinstance(parent, ast.Tuple) and scene.file is not None:
+            around = scene.file.parents.get(parent)
+            if isinstance(around, ast.comprehension):
+                called = called or _turn_is_called(scene, around)
+            elif isinstance(around, ast.Call):
+                number = True
     return Use(called, sliced, number, iterated, tensor, tuple(sorted(fields)))
+
+
+def _turn_is_called(scene: Scene, loop: ast.comprehension) -> bool:
+    """`(f(x) for f in (self.q, self.k))`: whether the comprehension calls what it runs over."""
+    around = scene.file.parents.get(loop) if scene.file is not None else None
+    names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+        for node in ast.walk(around if around is not None else loop)
+    )
 
 
 def _own(owner: Any) -> dict[str, Any]:
@@ -208,7 +235,11 @@ def _candidates(scene: Scene, found: Missing, use: Use) -> list[Candidate]:
     for name, value in _own(found.owner).items():
         score = _score(found.name, name, value, use, name in used, scene)
         ranked.append(Candidate(f"{me}.{name}", name, value, score, name in used))
-        if is_module(value) or is_tensor(value) or type(value) in (int, float, str, bool, list, tuple, type(None)):
+        if (
+            is_module(value)
+            or is_tensor(value)
+            or type(value) in (int, float, str, bool, list, tuple, type(None))
+        ):
             continue
         fields = value if type(value) is dict else _own(value)
         for field, inner in list(fields.items())[:80]:
@@ -318,11 +349,16 @@ def _elsewhere(scene: Scene, found: Missing) -> Diagnostic | None:
     if type(owner) in (tuple, list, type(None), int, float, str, bool, dict):
         return None
     if isinstance(owner, ModuleType) or is_tensor(owner):
-        names = [n for n in (vars(owner) if isinstance(owner, ModuleType) else dir(type(owner))) if n[:1] != "_"]
+        names = [
+            n for n in (vars(owner) if isinstance(owner, ModuleType) else dir(type(owner))) if n[:1] != "_"
+        ]
     elif owner is UNKNOWN:
         names = []
     else:
-        names = [*_own(owner), *(n for n in dir(type(owner)) if not n.startswith("_") and not is_module(owner))]
+        names = [
+            *_own(owner),
+            *(n for n in dir(type(owner)) if not n.startswith("_") and not is_module(owner)),
+        ]
     near = difflib.get_close_matches(found.name, names, 1, 0.75)
     if not near and not isinstance(owner, ModuleType) and not is_tensor(owner):
         ranked = sorted(names, key=lambda name: -nearness(found.name, name))
@@ -345,5 +381,7 @@ def _elsewhere(scene: Scene, found: Missing) -> Diagnostic | None:
         label=f"`{whole}` is read here",
         labels=labels,
         notes=notes,
-        help=f"read `{base}.{near[0]}`" if near and base else f"give {owner_words(found)} the attribute first",
+        help=f"read `{base}.{near[0]}`"
+        if near and base
+        else f"give {owner_words(found)} the attribute first",
     )

@@ -1,4 +1,4 @@
-'''AS102: an attribute is set on one path only, and read on another.
+"""AS102: an attribute is set on one path only, and read on another.
 
 The class does set the attribute, but under a condition that did not hold, in a method that has not run, or
 further down than the place that reads it.
@@ -23,7 +23,7 @@ Example:
             return scores.masked_fill(self.mask[:6, :6] == 0, float("-inf"))
 
 Cure: set it unconditionally in `__init__`, or read it only where the same condition holds.
-'''
+"""
 
 from __future__ import annotations
 
@@ -54,10 +54,15 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         negated = _in(condition.orelse, place.node)
         held = "held" if negated else "did not hold"
         labels = [
-            scene.label(condition.test, f"`{scene.text(condition.test)}` {held}, so `{found.name}` was not set"),
+            scene.label(
+                condition.test, f"`{scene.text(condition.test)}` {held}, so `{found.name}` was not set"
+            ),
             scene.label(place.target, f"`{found.name}` is {_verb(place)} here, under that condition alone"),
         ]
-        cure = f"{_imperative(place)} `{found.name}` unconditionally, before `{scene.text(condition.test, 50)}` is asked"
+        cure = (
+            f"{_imperative(place)} `{found.name}` unconditionally, "
+            f"before `{scene.text(condition.test, 50)}` is asked"
+        )
         if place.function is not function:
             cure += ", or read it only where the same condition holds"
     elif place.function is function and found.node is not None and not is_before(place.node, found.node):
@@ -65,7 +70,9 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         cure = f"move `{scene.text(place.node, 60)}` above the line that reads `{scene.text(found.node)}`"
     elif place.function.name not in ("__init__", "forward"):
         labels = [
-            scene.label(place.target, f"`{found.name}` is {_verb(place)} here, in `{place.function.name}`, alone")
+            scene.label(
+                place.target, f"`{found.name}` is {_verb(place)} here, in `{place.function.name}`, alone"
+            )
         ]
         cure = f"call `{place.function.name}` first, or set `{found.name}` in `__init__`"
     else:

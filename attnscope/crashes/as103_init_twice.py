@@ -1,4 +1,4 @@
-'''AS103: `nn.Module.__init__` ran a second time and emptied the module.
+"""AS103: `nn.Module.__init__` ran a second time and emptied the module.
 
 `nn.Module.__init__` makes the tables of parameters, buffers and submodules afresh. Called again after
 layers were assigned, it throws them away: the attribute was set, and is gone.
@@ -21,7 +21,7 @@ Example:
             return self.query(x)
 
 Cure: call `super().__init__()` once, as the first statement of `__init__`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -60,4 +60,6 @@ def diagnose(scene: Scene) -> Diagnostic | None:
 
 def is_init_call(node: ast.AST) -> bool:
     """`super().__init__(…)` or `nn.Module.__init__(self)`."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__"
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__"
+    )

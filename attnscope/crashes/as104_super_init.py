@@ -1,4 +1,4 @@
-'''AS104: `super().__init__()` was not called, or called too late.
+"""AS104: `super().__init__()` was not called, or called too late.
 
 `nn.Module.__init__` makes the tables in which parameters, buffers and submodules are kept. Without it the
 first assignment of a layer fails, or, where only plain values were assigned, the first call.
@@ -19,7 +19,7 @@ Example:
             return self.query(x)
 
 Cure: make `super().__init__()` the first statement of `__init__`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -40,11 +40,18 @@ _EARLY = re.compile(r"before Module\.__init__\(\) call")
 def diagnose(scene: Scene) -> Diagnostic | None:
     early = isinstance(scene.error, AttributeError) and bool(_EARLY.search(scene.words))
     found = missing(scene)
-    inner = found is not None and (found.name in INTERNALS or found.name in ("_compiled_call_impl", "call_super_init"))
+    inner = found is not None and (
+        found.name in INTERNALS or found.name in ("_compiled_call_impl", "call_super_init")
+    )
     lost = _inherited(scene) if found is not None and not early and not inner else None
     if not (early or inner or lost):
         return None
-    if inner and found is not None and is_module(found.owner) and read(found.owner, "_modules") is not UNKNOWN:
+    if (
+        inner
+        and found is not None
+        and is_module(found.owner)
+        and read(found.owner, "_modules") is not UNKNOWN
+    ):
         return None
     klass = scene.klass
     if klass is None or scene.file is None:
@@ -80,9 +87,7 @@ def _inherited(scene: Scene) -> str | None:
     if found is None or scene.klass is None or scene.file is None or not is_module(found.owner):
         return None
     init = next((one for one in methods(scene.klass) if one.name == "__init__"), None)
-    if init is None or any(
-        is_init_call(node) and "super" in scene.text(node) for node in ast.walk(init)
-    ):
+    if init is None or any(is_init_call(node) and "super" in scene.text(node) for node in ast.walk(init)):
         return None
     bases = {scene.text(base) for base in scene.klass.bases}
     for node in ast.walk(scene.file.tree):

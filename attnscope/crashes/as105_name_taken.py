@@ -1,4 +1,4 @@
-'''AS105: a buffer, parameter or submodule is given a name that cannot be given.
+"""AS105: a buffer, parameter or submodule is given a name that cannot be given.
 
 The name exists already on the module (as a plain attribute, a method, another buffer), holds a dot, is
 empty, or a value of another kind is assigned to the name of a parameter or a submodule.
@@ -20,7 +20,7 @@ Example:
             return x
 
 Cure: choose another name, or delete the assignment that came first.
-'''
+"""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS105"
 _EXISTS = re.compile(r"attribute '([^']+)' already exists")
-_KIND = re.compile(r"cannot assign '?([^' ]+)'?(?: object)? (?:as|to) (parameter|child module|buffer) '([^']+)'")
+_KIND = re.compile(
+    r"cannot assign '?([^' ]+)'?(?: object)? (?:as|to) (parameter|child module|buffer) '([^']+)'"
+)
 _NAME = re.compile(r"(parameter|buffer|module) name can't (contain|be) ")
 
 
@@ -41,7 +43,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     exists, kind, odd = (pattern.search(scene.words) for pattern in (_EXISTS, _KIND, _NAME))
     if exists:
         name = exists[1]
-        earlier = [one for one in scene.settings if one.name == name and one.node.lineno != scene.shot.span.line]  # type: ignore[attr-defined]
+        here = scene.shot.span.line
+        earlier = [one for one in scene.settings if one.name == name and scene.head(one.node).line != here]
         labels: list[Label] = []
         if earlier:
             labels = [scene.label(earlier[0].target, f"`{name}` is set here first")]

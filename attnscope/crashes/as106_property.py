@@ -1,4 +1,4 @@
-'''AS106: a property fails inside, and `nn.Module` reports the property itself as missing.
+"""AS106: a property fails inside, and `nn.Module` reports the property itself as missing.
 
 When a property of a module raises an AttributeError, Python falls back to `nn.Module.__getattr__`, which
 knows no such name and says so. What failed inside the property is lost.
@@ -23,7 +23,7 @@ Example:
             return x / self.head_dim ** 0.5
 
 Cure: set what the property reads (here `self.width`), or mend the name that it reads.
-'''
+"""
 
 from __future__ import annotations
 

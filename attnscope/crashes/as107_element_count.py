@@ -1,4 +1,4 @@
-'''AS107: a `view` or `reshape` asks for another number of elements than there are.
+"""AS107: a `view` or `reshape` asks for another number of elements than there are.
 
 A view keeps every element and only counts them out anew, so the product of the new sizes must be the number
 of elements. Either one of the sizes is the wrong one (the input's width where the embedding's was meant), or
@@ -23,7 +23,7 @@ Example:
             return q.view(b, t, width)
 
 Cure: use the size that the tensor has (`self.embed_dim`), or -1 for the one that follows from the others.
-'''
+"""
 
 from __future__ import annotations
 
@@ -76,17 +76,15 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         message = f"{have} elements cannot be {sizes(wanted)}: {have} is no multiple of {known}"
     else:
         message = f"{have} elements cannot be {sizes(wanted)}: that is {known}"
-    labels: list[Label] = []
     made = defined(scene, node)
+    labels: list[Label] = [made] if made is not None else []
+    labels += trail(scene, node, {label.span.line for label in labels})
     help_text, wrong = _cure(scene, node, tensor, nodes, wanted, have)
     if wrong is not None:
         size = defined(scene, wrong) if isinstance(wrong, ast.Name) else None
         if size is not None:
             value = scene.value(wrong)
-            labels.append(Label(size.span, f"`{scene.text(wrong)}` is {value} since here"))
-    if made is not None:
-        labels.insert(0, made)
-    labels += trail(scene, node, {label.span.line for label in labels})
+            labels.insert(2, Label(size.span, f"`{scene.text(wrong)}` is {value} since here"))
     return scene.finding(
         CODE,
         message,

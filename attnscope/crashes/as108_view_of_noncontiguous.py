@@ -1,4 +1,4 @@
-'''AS108: a `view` of memory that is not contiguous.
+"""AS108: a `view` of memory that is not contiguous.
 
 `transpose` and `permute` move no data: they only read the same memory in another order. After them `view`
 cannot merge axes that no longer lie side by side.
@@ -17,7 +17,7 @@ Example:
             return heads.transpose(1, 2).transpose(2, 3).view(b, t, c)
 
 Cure: `.reshape(…)`, or `.contiguous().view(…)`: both copy where a copy is needed.
-'''
+"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     found = target(scene)
     if found is None or scene.op is None or scene.op.name != "view":
         return _bare(scene) if worded else None
-    node, tensor, _, wanted = found
+    node, tensor = found[:2]
     if not worded and (tensor.is_contiguous() or scene.value(scene.op.node) is not UNKNOWN):
         return None
     labels: list[Label] = []

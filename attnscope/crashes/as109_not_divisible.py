@@ -1,4 +1,4 @@
-'''AS109: a size does not divide by the number of parts.
+"""AS109: a size does not divide by the number of parts.
 
 The channels are to be cut into heads of equal width, and the width does not divide by their number (or the
 query heads do not divide by the key heads).
@@ -17,7 +17,7 @@ Example:
             return x.view(b, t, heads, c // heads)
 
 Cure: choose a width that is a multiple of the number of heads.
-'''
+"""
 
 from __future__ import annotations
 
@@ -109,7 +109,13 @@ def _viewed(scene: Scene) -> Diagnostic | None:
     way = trail(scene, node)
     for parts_node, parts in ints:
         for other_node, other in ints:
-            if parts_node is other_node or parts <= 1 or other <= 1 or last % parts == 0 or last // parts != other:
+            if (
+                parts_node is other_node
+                or parts <= 1
+                or other <= 1
+                or last % parts == 0
+                or last // parts != other
+            ):
                 continue
             labels = list(way)
             if isinstance(other_node, ast.Attribute):

@@ -1,7 +1,7 @@
-'''AS110: a split or an unpacking has another number of parts than the code expects.
+"""AS110: a split or an unpacking has another number of parts than the code expects.
 
 `q, k, v = …` needs exactly three parts. A `split` whose size is not a third of the channels, a layer that
-gives two thirds of what is cut, a shape with another number of axes, a call that returns a tuple: all show so.
+gives two thirds of what is cut, a shape with another number of axes, a call that returns a tuple show so.
 
 It is bad because the names on the left then belong to other things than their names say.
 
@@ -20,7 +20,7 @@ Example:
             return q @ k.transpose(-2, -1) @ v
 
 Cure: make the parts and the names agree: here `nn.Linear(16, 48)`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -62,11 +62,14 @@ def _unpacked(scene: Scene) -> Diagnostic | None:
         if is_tensor(tensor):
             message = f"`{text}` is {names} names for the {tensor.dim()} axes of `{scene.text(base)}`"
             labels += [label for label in [defined(scene, base)] if label is not None]
-            cure = f"`{scene.text(base)}` is {scene.shape(tensor, base)}: name {_plural(tensor.dim(), 'axis', 'axes')}"
+            cure = (
+                f"`{scene.text(base)}` is {scene.shape(tensor, base)}: "
+                f"name {_plural(tensor.dim(), 'axis', 'axes')}"
+            )
             if names > tensor.dim() and isinstance(base, ast.Name):
                 cure += f", or give `{base.id}` {_plural(names, 'axis', 'axes')}"
-    elif isinstance(right, ast.Call):
-        more = _call(scene, right, value, names)
+    elif (call := _parted(right)) is not None:
+        more = _call(scene, call, value, names)
         labels += more[0]
         cure = more[1] or cure
     elif is_tensor(value):
@@ -99,6 +102,20 @@ def _shape_of(node: ast.AST) -> ast.expr | None:
     ):
         return node.func.value
     return None
+
+
+def _parted(node: ast.AST) -> ast.Call | None:
+    """The call whose parts are unpacked: in place, or run over by a comprehension."""
+    if isinstance(node, ast.GeneratorExp | ast.ListComp):
+        node = node.generators[0].iter
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("map", "tuple", "list")
+    ):
+        inner = node.args[-1] if node.args else None
+        return _parted(inner) if inner is not None else None
+    return node if isinstance(node, ast.Call) else None
 
 
 def _call(scene: Scene, right: ast.Call, value: Any, names: int) -> tuple[list[Label], str]:
@@ -146,12 +163,19 @@ def _layer_label(scene: Scene, node: ast.AST) -> list[Label]:
 
 def _split(scene: Scene) -> Diagnostic | None:
     op = scene.op
-    if op is None or op.name not in ("split", "split_with_sizes") or not isinstance(scene.error, RuntimeError):
+    if (
+        op is None
+        or op.name not in ("split", "split_with_sizes")
+        or not isinstance(scene.error, RuntimeError)
+    ):
         return None
     if not op.inputs or not is_tensor(op.inputs[0][1]):
         return None
     node, tensor = op.inputs[0]
-    parts, where = op.argument(1, "split_size_or_sections") or op.argument(1, "split_size"), op.argument(2, "dim")
+    parts, where = (
+        op.argument(1, "split_size_or_sections") or op.argument(1, "split_size"),
+        op.argument(2, "dim"),
+    )
     axis = where[1] if where is not None else 0
     if parts is None or not isinstance(parts[1], tuple | list) or type(axis) is not int:
         return None

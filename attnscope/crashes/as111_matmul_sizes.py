@@ -1,4 +1,4 @@
-'''AS111: the factors of a matrix product do not fit.
+"""AS111: the factors of a matrix product do not fit.
 
 In `a @ b` the last axis of `a` must be as long as the last but one of `b`, and the axes before must agree.
 The same holds inside `F.scaled_dot_product_attention`: q and k need the same width, k and v the same length,
@@ -17,7 +17,7 @@ Example:
             return q @ k
 
 Cure: transpose the axis that is meant: `q @ k.transpose(-2, -1)`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import ast
 from typing import Any
 
 from attnscope.crashes.scene import Op, Scene
-from attnscope.crashes.suspects import REPEATS, broadcastable, misfits, mismatch
+from attnscope.crashes.suspects import REPEATS, broadcastable, lengths, misfits, mismatch
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic
 
@@ -50,7 +50,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         return None
     return scene.finding(
         CODE,
-        f"{_brief(scene, left_node, left)} and {_brief(scene, right_node, right)} cannot be multiplied: {reason}",
+        f"{_brief(scene, left_node, left)} and "
+        f"{_brief(scene, right_node, right)} cannot be multiplied: {reason}",
         label=reason,
         labels=misfits(scene, pair),
         help=_cure(scene, left_node, left, right_node, right),
@@ -97,8 +98,10 @@ def _cure(scene: Scene, left_node: ast.AST, left: Any, right_node: ast.AST, righ
     reason = misfit(left, right) or ""
     if "columns" in reason:
         return (
-            f"the last axis of `{scene.text(left_node, 40)}` ({int(left.shape[-1])}) must be as long as the last but "
-            f"one of `{scene.text(right_node, 40)}` ({int(right.shape[-2]) if right.dim() > 1 else int(right.shape[-1])})"
+            f"the last axis of `{scene.text(left_node, 40)}` "
+            f"({int(left.shape[-1])}) must be as long as the last but "
+            f"one of `{scene.text(right_node, 40)}` "
+            f"({int(right.shape[-2]) if right.dim() > 1 else int(right.shape[-1])})"
         )
     return "give both factors the same leading axes (batch and heads)"
 
@@ -121,9 +124,17 @@ def _swaps(scene: Scene, node: ast.AST, value: Any) -> list[tuple[str, Any]]:
 def _untransposed(scene: Scene, node: ast.AST, value: Any) -> tuple[ast.AST, Any]:
     """The operand without the transpose or permute with which it is written."""
     links = scene.history(node)
-    if links and links[0].kind == "op" and links[0].name in ("transpose", "permute", "T", "mT", "t", "swapaxes"):
+    if (
+        links
+        and links[0].kind == "op"
+        and links[0].name in ("transpose", "permute", "T", "mT", "t", "swapaxes")
+    ):
         inner = links[0].node
-        base = inner.func.value if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) else None
+        base = (
+            inner.func.value
+            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute)
+            else None
+        )
         if isinstance(inner, ast.Attribute):
             base = inner.value
         if base is not None and is_tensor(links[0].before):
@@ -135,14 +146,21 @@ def _repeat(scene: Scene, left_node: ast.AST, left: Any, right_node: ast.AST, ri
     """Heads that were repeated along another axis, or not at all."""
     for node in (left_node, right_node):
         for link in scene.history(node):
-            if link.kind == "op" and link.name in REPEATS and is_tensor(link.before) and is_tensor(link.value):
+            if (
+                link.kind == "op"
+                and link.name in REPEATS
+                and is_tensor(link.before)
+                and is_tensor(link.value)
+            ):
                 before, after = link.before.shape, link.value.shape
                 if len(before) == len(after) == 4:
                     grown = [i for i in range(4) if before[i] != after[i] and before[i] != 1]
                     heads = [i for i in (1, 2) if i not in grown]
-                    if grown and grown[0] in (1, 2) and heads:
+                    tokens = lengths(scene)
+                    if grown and grown[0] in (1, 2) and heads and int(before[grown[0]]) in tokens:
                         return (
-                            f"repeat along axis {heads[0]} (heads, {int(before[heads[0]])}), not axis {grown[0]} "
+                            f"repeat along axis {heads[0]} (heads, "
+                            f"{int(before[heads[0]])}), not axis {grown[0]} "
                             f"({int(before[grown[0]])} → {int(after[grown[0]])})"
                         )
     if left.dim() == right.dim() == 4:
@@ -186,5 +204,3 @@ def _attention(scene: Scene, op: Op) -> Diagnostic | None:
         notes=[shown],
         help=cure,
     )
-
-

@@ -1,4 +1,4 @@
-'''AS112: a layer is given another number of features than it takes.
+"""AS112: a layer is given another number of features than it takes.
 
 `nn.Linear(in_features, …)` multiplies the last axis; it has to be `in_features` long. Either the layer was
 made with the wrong size, or it was handed the wrong tensor: the attention weights in place of the context,
@@ -21,7 +21,7 @@ Example:
             return self.out(weights)
 
 Cure: hand the layer the tensor that it is for (`weights @ x`), or make it for the features that come.
-'''
+"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from typing import Any
 
 from attnscope.crashes.history import Link
 from attnscope.crashes.scene import Op, Scene, sizes
-from attnscope.crashes.suspects import defined, different, overwritten, trail, unique
+from attnscope.crashes.suspects import defined, different, overwritten, trail, unique, unread
 from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -95,6 +95,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         if weights is not None:
             text += f", from the attention weights `{_short(scene, weights)}`"
         labels.append(Label(made.span, text))
+    labels += unread(scene)
     lost = _lost(scene, node)
     if lost is not None:
         labels.append(scene.label(lost, "this value is overwritten before it is read"))
@@ -102,7 +103,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         setting = scene.setting(callee.attr)
         if setting is not None:
             labels.append(scene.label(setting.target, f"`{callee.attr}` takes {features} features"))
-    labels += trail(scene, node, {label.span.line for label in labels})
+    way = trail(scene, node, {label.span.line for label in labels})
+    labels += sorted(way, key=lambda one: " gives " in one.text)
     labels += different(scene, [(node, value)])
     text = scene.text(node, 50)
     return scene.finding(
@@ -156,12 +158,17 @@ def _cure(
     if weights is not None:
         short = _short(scene, weights)
         if lost is not None and isinstance(lost, ast.Assign):
-            return f"merge the context of line {lost.lineno}, `{scene.text(lost.value, 40)}`, not the weights `{short}`"
+            return (
+                f"merge the context of line {lost.lineno}, "
+                f"`{scene.text(lost.value, 40)}`, not the weights `{short}`"
+            )
         return f"project the context, the weights `{short}` times the values, not the weights themselves"
     shape = [int(n) for n in value.shape]
     other = [axis for axis, size in enumerate(shape[:-1]) if size == features]
     if other:
-        return f"axis {other[-1]} of `{text}` has {features}: move it last, `{text}.transpose({other[-1]}, -1)`"
+        return (
+            f"axis {other[-1]} of `{text}` has {features}: move it last, `{text}.transpose({other[-1]}, -1)`"
+        )
     if len(shape) > 2 and shape[-1] * shape[-2] == features:
         return f"merge the last two axes of `{text}` {sizes(shape)}: `{text}.flatten(-2)`"
     if len(shape) == 4 and shape[1] * shape[3] == features:

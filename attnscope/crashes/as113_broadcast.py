@@ -1,4 +1,4 @@
-'''AS113: two tensors do not broadcast against each other.
+"""AS113: two tensors do not broadcast against each other.
 
 Element by element, axes are matched from the last one; each pair must be equal, or one of them 1.
 
@@ -16,7 +16,7 @@ Example:
             return x + y
 
 Cure: give both the same layout (`x + y.transpose(1, 2)`), or insert the axis that is missing.
-'''
+"""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS113"
 ELEMENTWISE = frozenset(
-    "add sub mul div pow and or xor compare floor_divide remainder true_divide multiply subtract divide where eq ne "
-    "lt le gt ge maximum minimum masked_fill masked_fill_ add_ sub_ mul_ div_ addcmul lerp logical_and logical_or "
+    "add sub mul div pow and or xor compare floor_divide "
+    "remainder true_divide multiply subtract divide where eq ne "
+    "lt le gt ge maximum minimum masked_fill masked_fill_ "
+    "add_ sub_ mul_ div_ addcmul lerp logical_and logical_or "
     "logical_xor bitwise_and bitwise_or atan2 binary copy_ expand_as broadcast_to complex polar".split()
 )
 
@@ -80,7 +82,8 @@ def _sources(scene: Scene, clash: list[tuple[ast.expr, Any]], axis: int) -> list
             labels.append(
                 scene.label(
                     last.node,
-                    f"`{last.name}` is made from `{source.name}` {sizes(source.value.shape)}: the {size} comes from it",
+                    f"`{last.name}` is made from `{source.name}` "
+                    f"{sizes(source.value.shape)}: the {size} comes from it",
                 )
             )
     return labels
@@ -98,14 +101,20 @@ def _cure(scene: Scene, clash: list[tuple[ast.expr, Any]], axis: int) -> str:
         for i in range(right.dim()):
             for j in range(i + 1, right.dim()):
                 if mismatch(left.shape, right.transpose(i, j).shape) is None:
-                    return f"swap the axes {i} and {j} of one of them: `{_group(right_node, b)}.transpose({i}, {j})`"
+                    return (
+                        f"swap the axes {i} and {j} of one of them: "
+                        f"`{_group(right_node, b)}.transpose({i}, {j})`"
+                    )
     small, large, text = (left, right, a) if left.dim() < right.dim() else (right, left, b)
     if small.dim() < large.dim():
         for spot in range(small.dim() + 1):
             if mismatch(small.unsqueeze(spot).shape, large.shape) is None:
-                return f"insert the missing axis: `{_group(left_node if small is left else right_node, text)}.unsqueeze({spot})`"
+                return (
+                    f"insert the missing axis: "
+                    f"`{_group(left_node if small is left else right_node, text)}.unsqueeze({spot})`"
+                )
     for node, value in clash:
-        size, other = int(value.shape[axis]), [int(v.shape[axis]) for n, v in clash if n is not node][0]
+        size, other = int(value.shape[axis]), next(int(v.shape[axis]) for n, v in clash if n is not node)
         links = scene.history(node, prefer=lambda item, size=size: size in tuple(item.shape))  # type: ignore[misc]
         source = links[-1] if links else None
         made = [link for link in links if link.kind == "def"]
@@ -150,7 +159,8 @@ def _written(scene: Scene) -> Diagnostic | None:
     labels = [label for label in (defined(scene, statement.value), defined(scene, node.value)) if label]
     return scene.finding(
         CODE,
-        f"`{scene.text(statement.value, 40)}` {sizes(value.shape)} cannot be written to `{scene.text(node, 40)}` "
+        f"`{scene.text(statement.value, 40)}` {sizes(value.shape)} "
+        f"cannot be written to `{scene.text(node, 40)}` "
         f"{sizes(place.shape)}",
         label=f"{sizes(place.shape)} is to take {sizes(value.shape)}",
         labels=labels,

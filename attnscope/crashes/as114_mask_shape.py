@@ -1,4 +1,4 @@
-'''AS114: a mask does not have the shape of the scores that it masks.
+"""AS114: a mask does not have the shape of the scores that it masks.
 
 Scores are [B, H, T, S]. A mask must broadcast to that: [T, S], [1, 1, T, S], [B, 1, T, S], [B, 1, 1, S]. It
 may be longer than the text and not cut to it, it may lack the axis of the heads, it may be turned round.
@@ -21,7 +21,7 @@ Example:
             return scores.masked_fill(~self.mask, float("-inf"))
 
 Cure: cut it to the text, `self.mask[:T, :T]`; insert the head axis, `mask[:, None]`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from typing import Any
 
 from attnscope.crashes.as113_broadcast import ELEMENTWISE, pair
 from attnscope.crashes.scene import Op, Scene, sizes
-from attnscope.crashes.suspects import defined, mismatch, trail, unique
+from attnscope.crashes.suspects import defined, lengths, mismatch, trail, unique
 from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -79,12 +79,23 @@ def diagnose(scene: Scene) -> Diagnostic | None:
 
 def _sdpa(scene: Scene, op: Op) -> Diagnostic | None:
     q, k, mask = op.argument(0, "query"), op.argument(1, "key"), op.argument(3, "attn_mask")
-    if q is None or k is None or mask is None or not (is_tensor(q[1]) and is_tensor(k[1]) and is_tensor(mask[1])):
+    if (
+        q is None
+        or k is None
+        or mask is None
+        or not (is_tensor(q[1]) and is_tensor(k[1]) and is_tensor(mask[1]))
+    ):
         return None
     scores = (*q[1].shape[:-1], int(k[1].shape[-2]))
     if mismatch(mask[1].shape, scores) is None and mask[1].dim() <= len(scores):
         return None
-    return _report(scene, *mask, f"the scores {sizes(scores)} of `{scene.text(op.node, 40)}`", scores, [k, q])
+    return _report(
+        scene,
+        *mask,
+        f"the scores {sizes(scores)} of `{scene.text(op.node, 40)}`",
+        scores,
+        [q, k] if int(scores[-1]) == int(mask[1].shape[-1]) else [k, q],
+    )
 
 
 def _report(
@@ -100,7 +111,10 @@ def _report(
     if _right_length(scene, mask, scores):
         # The mask is as long as the text: then the scores are what went wrong.
         why = f"the scores should be {int(mask.shape[-2])} × {int(mask.shape[-1])}"
-        cure = f"make the scores [B, H, T, S] with T {int(mask.shape[-2])} and S {int(mask.shape[-1])}: transpose q and k alike"
+        cure = (
+            f"make the scores [B, H, T, S] with T {int(mask.shape[-2])} "
+            f"and S {int(mask.shape[-1])}: transpose q and k alike"
+        )
         way = [label for one, _ in made_of for label in trail(scene, one)]
         labels = unique([*[one for one in way if " gives " not in one.text][:2], *labels])
     else:
@@ -117,16 +131,12 @@ def _report(
 
 def _right_length(scene: Scene, mask: Any, scores: tuple[int, ...]) -> bool:
     """Whether the mask is as long as the function's input, and the scores are not."""
-    if scene.reader is None or mask.dim() < 2 or len(scores) < 2:
+    known = lengths(scene)
+    if not known or mask.dim() < 2 or len(scores) < 2:
         return False
-    code = scene.reader.body.frame.f_code
-    for name in code.co_varnames[1 : code.co_argcount]:
-        value = scene.reader.body.locals.get(name)
-        if is_tensor(value) and value.is_floating_point() and value.dim() >= 2:
-            tokens = int(value.shape[1] if value.dim() == 3 else value.shape[-2])
-            square = int(mask.shape[-1]) == tokens and int(mask.shape[-2]) in (tokens, 1)
-            return square and (scores[-1] != tokens or scores[-2] != tokens)
-    return False
+    if int(mask.shape[-1]) not in known or int(mask.shape[-2]) not in known | {1}:
+        return False
+    return int(scores[-1]) not in known or int(scores[-2]) not in known
 
 
 def _origin(scene: Scene, node: ast.AST) -> Label | None:
@@ -176,7 +186,12 @@ def fit(scene: Scene, node: ast.AST, mask: Any, scores: tuple[int, ...]) -> tupl
                 f"mask {sizes(shape)} was not cut to T {tokens}" + (f", S {keys}" if keys != tokens else ""),
                 f"cut it to the text: `{text}{cut}`",
             )
-    if len(full) == 4 and len(shape) == 3 and shape[0] in (full[0], 1) and mismatch(shape[1:], full[2:]) is None:
+    if (
+        len(full) == 4
+        and len(shape) == 3
+        and shape[0] in (full[0], 1)
+        and mismatch(shape[1:], full[2:]) is None
+    ):
         return (
             f"{sizes(shape)} has no axis for the {full[1]} heads",
             f"insert the head axis: `{text}[:, None]`",
@@ -215,7 +230,20 @@ def _lengths(scene: Scene, tokens: int, keys: int) -> tuple[str, str] | None:
     if scene.reader is None:
         return None
     known = {k: v for k, v in scene.reader.body.locals.items() if type(v) is int and k != "_"}
-    common = ("T", "t", "n", "seq_len", "num_tokens", "L", "S", "s", "q_len", "seqlen", "seq_length", "length")
+    common = (
+        "T",
+        "t",
+        "n",
+        "seq_len",
+        "num_tokens",
+        "L",
+        "S",
+        "s",
+        "q_len",
+        "seqlen",
+        "seq_length",
+        "length",
+    )
 
     def pick(size: int) -> str | None:
         names = [name for name, value in known.items() if value == size]
@@ -238,7 +266,10 @@ def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
     keys = int(key_value.shape[1 if first else 0])
     padding, mask = op.argument(3, "key_padding_mask"), op.argument(5, "attn_mask")
     layout = "[B, T, C]" if first else "[T, B, C]"
-    note = f"with `batch_first={first}` the query {scene.show(*query)} is {layout}: B {batch}, T {tokens}, S {keys}"
+    note = (
+        f"with `batch_first={first}` the query {scene.show(*query)} "
+        f"is {layout}: B {batch}, T {tokens}, S {keys}"
+    )
     if padding is not None and is_tensor(padding[1]) and tuple(padding[1].shape) != (batch, keys):
         node, value = padding
         shape = tuple(int(n) for n in value.shape)
@@ -247,7 +278,10 @@ def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
         else:
             cure = f"give it as [B, S]: [{batch}, {keys}]"
         if shape != (keys, batch) and not first and shape == (tokens, keys):
-            cure = "the query is read as [T, B, C]: make the layer with `batch_first=True`, or swap the query's axes"
+            cure = (
+                "the query is read as [T, B, C]: make the layer "
+                "with `batch_first=True`, or swap the query's axes"
+            )
         return scene.finding(
             CODE,
             f"`key_padding_mask` {scene.show(node, value)} is not [B, S] = [{batch}, {keys}]",
@@ -286,7 +320,8 @@ def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
             cure = f"give [{tokens}, {keys}], or [B * heads, T, S] = [{batch * heads}, {tokens}, {keys}]"
         return scene.finding(
             CODE,
-            f"`attn_mask` {scene.show(node, value)} is not [T, S] = [{tokens}, {keys}] nor [B * heads, T, S] = "
+            f"`attn_mask` {scene.show(node, value)} is not [T, "
+            f"S] = [{tokens}, {keys}] nor [B * heads, T, S] = "
             f"[{batch * heads}, {tokens}, {keys}]",
             label=why,
             labels=[label for label in [_origin(scene, node)] if label is not None],
@@ -298,7 +333,11 @@ def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
 
 def _turned(scene: Scene, node: ast.AST) -> str:
     """The operand transposed, or, where it is written with a transpose, without it."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("t", "transpose"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("t", "transpose")
+    ):
         return scene.text(node.func.value)
     if isinstance(node, ast.Attribute) and node.attr == "T":
         return scene.text(node.value)

@@ -1,4 +1,4 @@
-'''AS115: the text is longer than the module's context.
+"""AS115: the text is longer than the module's context.
 
 A table with one row per position (learned positions, rotary angles, a causal mask, a cache) was made for
 fewer tokens than were given. An embedding then fails on its first index beyond; a slice of a table silently
@@ -20,7 +20,7 @@ Example:
             return x + self.positions[:, :x.size(1)]
 
 Cure: make the table longer, or give at most as many tokens as it has rows.
-'''
+"""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def observed(scene: Scene) -> tuple[int, int] | None:
 
 def counts_positions(scene: Scene, node: ast.AST) -> bool:
     """Whether indices were counted out (`arange`) and not given as token ids."""
-    return any(
-        link.name in ("arange", "range", "cumsum", "linspace") for link in scene.history(node)
-    ) or any(isinstance(n, ast.Attribute) and n.attr == "arange" for n in ast.walk(node))
+    return any(link.name in ("arange", "range", "cumsum", "linspace") for link in scene.history(node)) or any(
+        isinstance(n, ast.Attribute) and n.attr == "arange" for n in ast.walk(node)
+    )
 
 
 def _embedding(scene: Scene) -> Diagnostic | None:
@@ -84,7 +84,9 @@ def _embedding(scene: Scene) -> Diagnostic | None:
     if isinstance(layer, ast.Attribute):
         setting = scene.setting(layer.attr)
         if setting is not None:
-            labels.append(scene.label(setting.target, f"`{layer.attr}` has {rows} positions, 0 to {rows - 1}"))
+            labels.append(
+                scene.label(setting.target, f"`{layer.attr}` has {rows} positions, 0 to {rows - 1}")
+            )
     for link in scene.history(node):
         if link.kind == "def":
             labels.append(scene.label(link.node, f"`{link.name}` is made here"))
@@ -115,7 +117,9 @@ def clipped(scene: Scene, root: ast.AST | None) -> tuple[ast.Subscript, Any, int
     for node in ast.walk(root):
         if isinstance(node, ast.Name | ast.Call) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             for link in scene.history(node):
-                inner = link.node.value if link.kind == "def" and isinstance(link.node, ast.Assign) else link.node
+                inner = (
+                    link.node.value if link.kind == "def" and isinstance(link.node, ast.Assign) else link.node
+                )
                 places += [(one, link.env) for one in ast.walk(inner)]
     for node, env in places[:600]:
         if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Store):
@@ -152,7 +156,9 @@ def _clipped(scene: Scene) -> Diagnostic | None:
     words = scene.text(node.value)
     labels: list[Label] = []
     if not any(node is inner for inner in ast.walk(scene.op.node)):
-        labels.append(scene.label(node, f"`{scene.text(node, 50)}` stops at {length}, where {asked} were asked for"))
+        labels.append(
+            scene.label(node, f"`{scene.text(node, 50)}` stops at {length}, where {asked} were asked for")
+        )
     for link in scene.history(node.value, env):
         if link.kind == "attribute":
             setting = scene.setting(link.name)
@@ -193,7 +199,9 @@ def _asserted(scene: Scene) -> Diagnostic | None:
     if not isinstance(test.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
         return None
     words = scene.text(right).lower()
-    if not any(part in words for part in ("block", "ctx", "context", "max", "len", "window", "size", "position")):
+    if not any(
+        part in words for part in ("block", "ctx", "context", "max", "len", "window", "size", "position")
+    ):
         return None
     labels: list[Label] = []
     if isinstance(right, ast.Attribute):
@@ -205,5 +213,6 @@ def _asserted(scene: Scene) -> Diagnostic | None:
         f"`{scene.text(left)}` {have} is more than `{scene.text(right)}` {limit}",
         label="refused here",
         labels=labels,
-        help=f"give at most {limit} tokens, or make the module with a larger `{scene.text(right).rsplit('.', 1)[-1]}`",
+        help=f"give at most {limit} tokens, or make the module with "
+        f"a larger `{scene.text(right).rsplit('.', 1)[-1]}`",
     )

@@ -1,4 +1,4 @@
-'''AS116: an index is outside the table that it is looked up in.
+"""AS116: an index is outside the table that it is looked up in.
 
 An embedding of N rows knows the ids 0 to N-1. A larger id, or a negative one, comes from a tokenizer with
 another vocabulary, from a padding value such as -100, or from a table that was made too small.
@@ -21,7 +21,7 @@ Example:
             return self.tokens(ids)
 
 Cure: make the table as large as the vocabulary, or bring the ids into its range.
-'''
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-'''AS117: tensors of different dtypes meet in one operation.
+"""AS117: tensors of different dtypes meet in one operation.
 
 Products, linear layers and attention do not convert: their operands must have one dtype. In a half-precision
 module a table of float32 (rotary angles, a mask, a scale) turns what it touches into float32.
@@ -16,7 +16,7 @@ Example:
             return x @ wide.transpose(-2, -1)
 
 Cure: cast the odd one back, `.to(x.dtype)`, right after it was made.
-'''
+"""
 
 from __future__ import annotations
 
@@ -31,7 +31,14 @@ from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS117"
-_STRICT = frozenset(PRODUCTS) | {"linear", "scaled_dot_product_attention", "einsum", "Linear", "conv1d", "lerp"}
+_STRICT = frozenset(PRODUCTS) | {
+    "linear",
+    "scaled_dot_product_attention",
+    "einsum",
+    "Linear",
+    "conv1d",
+    "lerp",
+}
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
@@ -85,7 +92,11 @@ def _differ(scene: Scene, operands: list[tuple[ast.expr, Any]]) -> Diagnostic:
     target = f"{_name(scene, good)}.dtype" if good is not None else dtype_name(kept)
     cast = ", ".join(f"`{name}.to({target})`" for name in dict.fromkeys(names))
     return scene.finding(
-        CODE, f"the dtypes differ: {shown}", label="needs one dtype", labels=unique(labels), help=f"cast back: {cast}"
+        CODE,
+        f"the dtypes differ: {shown}",
+        label="needs one dtype",
+        labels=unique(labels),
+        help=f"cast back: {cast}",
     )
 
 
@@ -93,7 +104,11 @@ def _name(scene: Scene, node: ast.AST | None) -> str:
     """The variable at the root of an operand: `k` in `k.transpose(-2, -1)`."""
     current = node
     while isinstance(current, ast.Call | ast.Attribute | ast.Subscript):
-        if isinstance(current, ast.Attribute) and isinstance(current.value, ast.Name) and current.value.id == "self":
+        if (
+            isinstance(current, ast.Attribute)
+            and isinstance(current.value, ast.Name)
+            and current.value.id == "self"
+        ):
             break
         if isinstance(current, ast.Call):
             if not isinstance(current.func, ast.Attribute):

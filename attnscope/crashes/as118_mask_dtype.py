@@ -1,4 +1,4 @@
-'''AS118: a mask has a dtype that the operation does not take.
+"""AS118: a mask has a dtype that the operation does not take.
 
 `~` turns booleans round, not floats. `masked_fill` and `where` take booleans. The `attn_mask` of
 `F.scaled_dot_product_attention` is boolean, or a float mask of the query's own dtype.
@@ -20,7 +20,7 @@ Example:
             return scores.masked_fill(~self.mask, float("-inf"))
 
 Cure: make the mask boolean where it is registered (`.bool()`), or compare: `self.mask == 0`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             return _report(
                 scene, node, value,
                 f"`{op.name}` takes a boolean mask, and {scene.quote(node)} is {dtype_name(value)}",
-                f"give a boolean: `{scene.text(node)} == 0` where 0 means masked, or `{scene.text(node)}.bool()`",
+                f"give a boolean: `{scene.text(node)} == 0` where "
+                f"0 means masked, or `{scene.text(node)}.bool()`",
             )  # fmt: skip
     if op.name == "scaled_dot_product_attention":
         query, mask = op.argument(0, "query"), op.argument(3, "attn_mask")
@@ -80,14 +81,16 @@ def diagnose(scene: Scene) -> Diagnostic | None:
                 scene, node, value,
                 f"the mask {scene.quote(node)} is {dtype_name(value)}, the query {scene.quote(query[0])} "
                 f"{dtype_name(query[1])}",
-                f"make it with `dtype={scene.text(query[0])}.dtype`, or give a boolean mask (True = may attend)",
+                f"make it with `dtype={scene.text(query[0])}.dtype`, "
+                f"or give a boolean mask (True = may attend)",
             )  # fmt: skip
     if isinstance(scene.error, RuntimeError) and "dtype" in scene.words and "mask" in scene.words:
         for node, value in op.tensors:
             if looks_like_mask(scene, node, value):
                 return _report(
                     scene, node, value,
-                    f"the mask {scene.quote(node)} has the dtype {dtype_name(value)}, which is not taken here",
+                    f"the mask {scene.quote(node)} has the dtype "
+                    f"{dtype_name(value)}, which is not taken here",
                     "give a boolean mask, or a float mask of the input's dtype",
                 )  # fmt: skip
     return None
@@ -109,7 +112,9 @@ def _report(scene: Scene, node: ast.AST, value: Any, message: str, cure: str) ->
             setting = scene.setting(link.name)
             if setting is not None:
                 kept = "registered" if setting.registered else "set"
-                labels.append(scene.label(setting.target, f"`{link.name}` is {kept} here as {dtype_name(value)}"))
+                labels.append(
+                    scene.label(setting.target, f"`{link.name}` is {kept} here as {dtype_name(value)}")
+                )
             break
     made = next((link for link in links if link.kind == "def"), None)
     if made is not None:

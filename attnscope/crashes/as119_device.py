@@ -1,4 +1,4 @@
-'''AS119: tensors on different devices meet.
+"""AS119: tensors on different devices meet.
 
 `module.to(device)` moves parameters, buffers and registered submodules, and nothing else. A tensor kept as a
 plain attribute, layers kept in a Python list, and tensors made in `forward` without `device=` stay behind.
@@ -21,7 +21,7 @@ Example:
             return x + self.scale[:6]
 
 Cure: `self.register_buffer("scale", …, persistent=False)`, `nn.ModuleList`, or `device=x.device`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -36,16 +36,19 @@ from attnscope.source import parse
 
 CODE = "AS119"
 _FACTORIES = (
-    "zeros ones full empty rand randn arange linspace eye tensor randint tril_indices triu_indices from_numpy "
+    "zeros ones full empty rand randn arange linspace eye "
+    "tensor randint tril_indices triu_indices from_numpy "
     "as_tensor logspace"
 ).split()
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
-    if not isinstance(scene.error, RuntimeError | NotImplementedError | ValueError | TypeError):
+    if not isinstance(scene.error, RuntimeError | NotImplementedError | ValueError):
         return None
     words = scene.words
-    spoken = "device" in words and ("expected" in words.lower() or "same device" in words or "on device" in words)
+    spoken = "device" in words and (
+        "expected" in words.lower() or "same device" in words or "on device" in words
+    )
     if not spoken:
         return None
     return _unregistered(scene) or _attribute(scene) or _made(scene) or _plain(scene)
@@ -128,7 +131,8 @@ def _unregistered(scene: Scene) -> Diagnostic | None:
         owner, name, kind, span = place
         return scene.finding(
             CODE,
-            f"`{type(stranger).__name__}` is not registered in `{type(owner).__name__}`, and did not move with it",
+            f"`{type(stranger).__name__}` is not registered in "
+            f"`{type(owner).__name__}`, and did not move with it",
             label="its parameters stayed behind",
             labels=[Label(span, f"`{name}` is a Python {kind}: `nn.Module` does not see the layers in it")]
             if span is not None
@@ -143,7 +147,8 @@ def _unregistered(scene: Scene) -> Diagnostic | None:
             break
     return scene.finding(
         CODE,
-        f"a `{type(stranger).__name__}` that is not registered in `{type(top).__name__}` did not move with it",
+        f"a `{type(stranger).__name__}` that is not registered "
+        f"in `{type(top).__name__}` did not move with it",
         label="its parameters stayed behind",
         labels=labels,
         help="make the layer in `__init__` and keep it on `self`",
@@ -163,7 +168,9 @@ def _holder(scene: Scene, top: Any, known: set[int], stranger: Any) -> Any:
             if type(value) not in (list, tuple, dict) or name.startswith("_"):
                 continue
             items = list(value.values()) if type(value) is dict else list(value)
-            if any(item is stranger or (is_module(item) and id(stranger) in registered(item)) for item in items):
+            if any(
+                item is stranger or (is_module(item) and id(stranger) in registered(item)) for item in items
+            ):
                 klass = class_node(type(module))
                 span = None
                 if klass is not None:
@@ -201,7 +208,9 @@ def _attribute(scene: Scene) -> Diagnostic | None:
         labels = []
         if setting is not None:
             labels.append(
-                scene.label(setting.target, f"`{name}` is a plain attribute, not a buffer: `.to()` does not move it")
+                scene.label(
+                    setting.target, f"`{name}` is a plain attribute, not a buffer: `.to()` does not move it"
+                )
             )
         shown = scene.text(setting.value, 50) if setting is not None and setting.value is not None else "…"
         return scene.finding(
@@ -279,5 +288,6 @@ def _plain(scene: Scene) -> Diagnostic:
         "tensors on different devices meet",
         label="two devices meet here",
         notes=list(dict.fromkeys(notes)) or [scene.words],
-        help="move all of them to one device: register what belongs to the module, and make the rest with `device=`",
+        help="move all of them to one device: register what belongs "
+        "to the module, and make the rest with `device=`",
     )

@@ -1,4 +1,4 @@
-'''AS120: an in-place write that PyTorch forbids.
+"""AS120: an in-place write that PyTorch forbids.
 
 Writing into a tensor is refused where autograd could not follow (one of several views that a `split`, `chunk`
 or `unbind` gave; a leaf that requires a gradient) and where one place of memory stands for many elements (an
@@ -22,7 +22,7 @@ Example:
             return q @ k.transpose(-2, -1) @ v
 
 Cure: write out of place, `q = q * 0.25`, or into a `.clone()`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -35,7 +35,15 @@ from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS120"
 _MANY = ("split", "chunk", "unbind", "split_with_sizes", "tensor_split", "hsplit", "vsplit")
-_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|"}
+_SIGNS = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.MatMult: "@",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+}
 
 
 def target(node: ast.AST | None) -> ast.expr | None:
@@ -45,10 +53,19 @@ def target(node: ast.AST | None) -> ast.expr | None:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
         return node.value
     if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_") and node.func.attr[-2:] != "__":
+        if (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr.endswith("_")
+            and node.func.attr[-2:] != "__"
+        ):
             return node.func.value
         for word in node.keywords:
-            if word.arg == "inplace" and isinstance(word.value, ast.Constant) and word.value.value is True and node.args:
+            if (
+                word.arg == "inplace"
+                and isinstance(word.value, ast.Constant)
+                and word.value.value is True
+                and node.args
+            ):
                 return node.args[0]
     return None
 
@@ -76,7 +93,9 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     if not isinstance(scene.error, RuntimeError) or scene.crash.phase == "backward":
         return None
     words = scene.words.lower()
-    if not any(part in words for part in ("inplace", "in-place", "single memory location", "written-to tensor")):
+    if not any(
+        part in words for part in ("inplace", "in-place", "single memory location", "written-to tensor")
+    ):
         return None
     if "gradient computation has been modified" in words or scene.node is None:
         return None
@@ -84,7 +103,9 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     written = target(node)
     if written is None:
         statement = scene.shot.statement if scene.shot is not None else None
-        found = [one for one in ast.walk(statement) if target(one) is not None] if statement is not None else []
+        found = (
+            [one for one in ast.walk(statement) if target(one) is not None] if statement is not None else []
+        )
         if not found:
             return None
         node = found[0]
@@ -92,7 +113,10 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     assert written is not None
     name = scene.text(written, 50)
     labels: list[Label] = []
-    reason, cure = "autograd cannot follow this write", f"write out of place: {out_of_place(scene, node, written)}"
+    reason, cure = (
+        "autograd cannot follow this write",
+        f"write out of place: {out_of_place(scene, node, written)}",
+    )
     for link in scene.history(written):
         if link.kind == "def" and isinstance(link.node, ast.Assign) and not labels:
             labels.append(scene.label(link.node, f"`{link.name}` is made here"))
@@ -103,13 +127,20 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         if (
             link.kind == "op"
             and is_tensor(link.value)
-            and any(step == 0 and size > 1 for step, size in zip(link.value.stride(), link.value.shape, strict=True))
+            and any(
+                step == 0 and size > 1
+                for step, size in zip(link.value.stride(), link.value.shape, strict=True)
+            )
             and is_tensor(link.before)
-            and not any(s == 0 and n > 1 for s, n in zip(link.before.stride(), link.before.shape, strict=True))
+            and not any(
+                s == 0 and n > 1 for s, n in zip(link.before.stride(), link.before.shape, strict=True)
+            )
         ):
             reason = f"`{name}` was expanded: many of its elements are one place of memory"
             labels.append(scene.label(link.node, f"expanded here, by `{link.name}`"))
-            cure = f"write out of place: {out_of_place(scene, node, written)}, or `.clone()` what was expanded"
+            cure = (
+                f"write out of place: {out_of_place(scene, node, written)}, or `.clone()` what was expanded"
+            )
             break
         if link.kind == "attribute":
             setting = scene.setting(link.name)

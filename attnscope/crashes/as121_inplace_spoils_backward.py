@@ -1,4 +1,4 @@
-'''AS121: an in-place write changed a value that the backward pass needs.
+"""AS121: an in-place write changed a value that the backward pass needs.
 
 Many operations keep their input or their output for the gradient: softmax, exp, sqrt and sigmoid keep their
 output, products keep their factors. Written over, the gradient would be wrong, and autograd refuses.
@@ -21,7 +21,7 @@ Example:
             return weights @ x
 
 Cure: write out of place: `weights = weights * 0.5`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -60,7 +60,11 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     if made is not None:
         what = f", by `{maker.lower()}`" if maker else ""
         labels.append(scene.label(made, f"`{name}` is made here{what}"))
-    others = [one for one in ranked[1:3] if _fits(scene, one, maker or "", shape) >= _fits(scene, node, maker or "", shape)]
+    others = [
+        one
+        for one in ranked[1:3]
+        if _fits(scene, one, maker or "", shape) >= _fits(scene, node, maker or "", shape)
+    ]
     labels += [scene.label(one, "this is written in place as well") for one in others]
     shown = f" {sizes(shape)}" if shape else ""
     notes = [f"the value that was changed was the output of `{maker.lower()}`{shown}"] if maker else []
@@ -78,9 +82,15 @@ def diagnose(scene: Scene) -> Diagnostic | None:
 def _writes(scene: Scene) -> list[ast.AST]:
     """The in-place steps of the class (and of the helpers beside it), `forward` first."""
     assert scene.klass is not None and scene.file is not None
-    bodies: list[ast.AST] = sorted(methods(scene.klass), key=lambda one: one.name != "forward")
-    bodies = [one for one in bodies if getattr(one, "name", "") not in ("__init__", "reset_parameters")]
-    bodies += [one for one in scene.file.tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef) and one is not scene.klass]
+    skipped = ("__init__", "reset_parameters", "_init_weights", "init_weights")
+    own = [one for one in methods(scene.klass) if one.name not in skipped]
+    own.sort(key=lambda one: one.name != "forward")
+    bodies: list[ast.AST] = [*own]
+    bodies += [
+        one
+        for one in scene.file.tree.body
+        if isinstance(one, ast.FunctionDef | ast.ClassDef) and one is not scene.klass
+    ]
     found: list[ast.AST] = []
     for body in bodies:
         for node in ast.walk(body):
@@ -88,7 +98,12 @@ def _writes(scene: Scene) -> list[ast.AST]:
             if written is None:
                 continue
             inside = scene.file.function_of(node)
-            if inside is None or inside.name in ("__init__", "reset_parameters", "_init_weights", "init_weights"):
+            if inside is None or inside.name in (
+                "__init__",
+                "reset_parameters",
+                "_init_weights",
+                "init_weights",
+            ):
                 continue
             if isinstance(node, ast.AugAssign) and _counts(node):
                 continue
@@ -98,7 +113,11 @@ def _writes(scene: Scene) -> list[ast.AST]:
 
 def _counts(node: ast.AugAssign) -> bool:
     """`i += 1`: a number, no tensor."""
-    return isinstance(node.value, ast.Constant) and isinstance(node.value.value, int) and isinstance(node.op, ast.Add)
+    return (
+        isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, int)
+        and isinstance(node.op, ast.Add)
+    )
 
 
 def _made_before(scene: Scene, node: ast.AST, name: str) -> ast.AST | None:
@@ -125,9 +144,17 @@ def _fits(scene: Scene, node: ast.AST, maker: str, shape: tuple[int, ...] | None
     text = scene.text(made, 400).lower() if made is not None else ""
     if plain and made is not None:
         aliases = {"unsafeview": "matmul", "bmm": "@", "mm": "@", "addmm": "(", "transpose": "transpose"}
-        score += 2.0 * (plain in text or aliases.get(plain, "\0") in text or (plain in ("bmm", "unsafeview") and "@" in text))
+        score += 2.0 * (
+            plain in text
+            or aliases.get(plain, "\0") in text
+            or (plain in ("bmm", "unsafeview") and "@" in text)
+        )
     # The step itself can be what is named: `s.sub_(…)` on a kept value is "output 0 of Sub".
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.rstrip("_").replace("_", "") == plain:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr.rstrip("_").replace("_", "") == plain
+    ):
         score += 1.5
     if isinstance(node, ast.AugAssign) and plain in type(node.op).__name__.lower():
         score += 1.5

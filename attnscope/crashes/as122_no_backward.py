@@ -1,4 +1,4 @@
-'''AS122: there is no graph to go back through.
+"""AS122: there is no graph to go back through.
 
 `backward()` was called twice on one graph, on a value that depends on nothing that requires a gradient
 (detached, made under `no_grad`, rebuilt from numbers), or on something that is no single number.
@@ -19,7 +19,7 @@ Example:
             return self.query(x).detach()
 
 Cure: leave out the `detach()` or `no_grad`; call `backward()` once, on a scalar loss.
-'''
+"""
 
 from __future__ import annotations
 
@@ -42,8 +42,12 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             "the backward pass went through one graph twice",
             label="the second time",
             labels=_kept(scene),
-            notes=["the first pass freed what it kept; a tensor kept from an earlier call still hangs on its graph"],
-            help="run the forward pass again before each `backward()`, and `detach()` what is kept from call to call",
+            notes=[
+                "the first pass freed what it kept; a tensor kept "
+                "from an earlier call still hangs on its graph"
+            ],
+            help="run the forward pass again before each `backward()`, "
+            "and `detach()` what is kept from call to call",
         )
     if "does not require grad" in words and "grad_fn" in words:
         return scene.finding(
@@ -78,7 +82,9 @@ def _cuts(scene: Scene) -> list[Label]:
         for node in ast.walk(function):
             if isinstance(node, ast.Attribute) and node.attr in ("detach", "data", "item", "tolist", "numpy"):
                 found.append(scene.label(node, f"`.{node.attr}` cuts the graph"))
-            if isinstance(node, ast.withitem) and any(w in scene.text(node.context_expr) for w in ("no_grad", "inference_mode")):
+            if isinstance(node, ast.withitem) and any(
+                w in scene.text(node.context_expr) for w in ("no_grad", "inference_mode")
+            ):
                 found.append(scene.label(node.context_expr, "no graph is made in here"))
     return found
 

@@ -1,4 +1,4 @@
-'''AS123: something is called with arguments that it does not take.
+"""AS123: something is called with arguments that it does not take.
 
 An argument is missing, one too many, or has a name that the function does not know. Often a `forward` was
 given another parameter and one of its callers was not.
@@ -24,7 +24,7 @@ Example:
             return self.head(x)
 
 Cure: give what the signature asks for, or give the parameter a default.
-'''
+"""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     if torch_words:
         return scene.finding(
             CODE,
-            f"`{torch_words[1]}` takes a {torch_words[4]} as `{torch_words[2]}`, and is given a {torch_words[5]}",
+            f"`{torch_words[1]}` takes a {torch_words[4]} as "
+            f"`{torch_words[2]}`, and is given a {torch_words[5]}",
             label=f"argument {torch_words[3]}",
             labels=_argument_label(scene, int(torch_words[3])),
             help=f"give a {torch_words[4]} as argument {torch_words[3]}",
@@ -98,7 +99,11 @@ def _python(scene: Scene, name: str, missing: Any, unexpected: Any, count: Any, 
     elif unexpected:
         message = f"{short} has no parameter `{unexpected[2]}`"
         near = difflib.get_close_matches(unexpected[2], _parameters(body), 1, 0.5)
-        cure = f"use its name `{near[0]}`" if near else f"leave out `{unexpected[2]}`, or add it to the signature"
+        cure = (
+            f"use its name `{near[0]}`"
+            if near
+            else f"leave out `{unexpected[2]}`, or add it to the signature"
+        )
     elif twice:
         message = f"{short} is given `{twice[2]}` twice"
         cure = f"give `{twice[2]}` once, by its place or by its name"
@@ -106,8 +111,16 @@ def _python(scene: Scene, name: str, missing: Any, unexpected: Any, count: Any, 
         most = count[3] or count[2]
         message = f"{short} takes {most} arguments and is given {count[4]}"
         cure = "give as many as the signature has (`self` counts as one)"
-        if body is not None and not any(a.arg == "self" for a in body.args.args[:1]) and isinstance(scene.node, ast.Call):
-            cure = "add `self` as the first parameter, if it is a method" if int(count[4]) == int(most) + 1 else cure
+        if (
+            body is not None
+            and not any(a.arg == "self" for a in body.args.args[:1])
+            and isinstance(scene.node, ast.Call)
+        ):
+            cure = (
+                "add `self` as the first parameter, if it is a method"
+                if int(count[4]) == int(most) + 1
+                else cure
+            )
     return scene.finding(CODE, message, label="called here", labels=labels, notes=notes, help=cure)
 
 
@@ -172,5 +185,3 @@ def _given(scene: Scene) -> list[str]:
     if op is None:
         return [scene.words]
     return [scene.show(node, value) for node, value in op.tensors][:4] or [scene.words]
-
-

@@ -1,6 +1,6 @@
-'''AS124: `is_causal` and a mask contradict each other.
+"""AS124: `is_causal` and a mask contradict each other.
 
-In `nn.MultiheadAttention`, `is_causal=True` is only a hint about the `attn_mask` that must be given as well. In
+In `nn.MultiheadAttention`, `is_causal=True` is only a hint about the `attn_mask` that must be given too. In
 `F.scaled_dot_product_attention` it is the mask itself, and no other may be given.
 
 It is bad because one flag means two things in one library.
@@ -19,7 +19,7 @@ Example:
             return self.attn(x, x, x, is_causal=True)[0]
 
 Cure: give `nn.MultiheadAttention` the mask too; give `F.scaled_dot_product_attention` one of the two.
-'''
+"""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             CODE,
             f"both `is_causal=True` and the mask {scene.show(*mask)} are given",
             label="one of the two",
-            help="give one: leave out `is_causal`, with the causal mask in `attn_mask`, or leave out `attn_mask`",
+            help="give one: leave out `is_causal`, with the causal "
+            "mask in `attn_mask`, or leave out `attn_mask`",
         )
     return None
 

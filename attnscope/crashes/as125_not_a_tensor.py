@@ -1,4 +1,4 @@
-'''AS125: None, a tuple or another thing stands where a tensor (or a layer) is needed.
+"""AS125: None, a tuple or another thing stands where a tensor (or a layer) is needed.
 
 `nn.MultiheadAttention` and many layers return a tuple; a function without `return` gives None; a mask that
 defaults to None was not given; a layer is indexed, or something that is no layer is called.
@@ -20,12 +20,13 @@ Example:
             return y.view(2, 6, 16)
 
 Cure: unpack the tuple (`y, _ = …`), return the value, or give the argument.
-'''
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -45,7 +46,19 @@ _PATTERNS = (
     re.compile(r"expected Tensor as (?:first |element \d+ )?.*but got (\w+)"),
     re.compile(r"(?:indices must be integers or slices, not|object cannot be interpreted as an integer)()"),
 )
-_ODD = ("tuple", "list", "NoneType", "dict", "str", "int", "float", "bool", "function", "method", "builtin_function_or_method")
+_ODD = (
+    "tuple",
+    "list",
+    "NoneType",
+    "dict",
+    "str",
+    "int",
+    "float",
+    "bool",
+    "function",
+    "method",
+    "builtin_function_or_method",
+)
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
@@ -53,8 +66,13 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         return None
     if not any(pattern.search(scene.words) for pattern in _PATTERNS):
         return None
-    if any(word in scene.words for word in ("float", "'str' and", "and 'str'")) and "attribute" not in scene.words and (
-        scene.op is not None and scene.op.name in ("view", "reshape", "split", "chunk", "Linear", "expand", "repeat")
+    if (
+        any(word in scene.words for word in ("float", "'str' and", "and 'str'"))
+        and "attribute" not in scene.words
+        and (
+            scene.op is not None
+            and scene.op.name in ("view", "reshape", "split", "chunk", "Linear", "expand", "repeat")
+        )
     ):
         return None
     found = _odd(scene)
@@ -70,7 +88,9 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         words += f" of {len(value)}"
     use = _use(scene, node, value)
     labels, cure = _origin(scene, node, value)
-    return scene.finding(CODE, f"`{text}` is {words}, {use}", label=f"`{text}` is {words}", labels=labels, help=cure)
+    return scene.finding(
+        CODE, f"`{text}` is {words}, {use}", label=f"`{text}` is {words}", labels=labels, help=cure
+    )
 
 
 def _odd(scene: Scene) -> tuple[ast.expr, Any] | None:
@@ -95,7 +115,9 @@ def _odd(scene: Scene) -> tuple[ast.expr, Any] | None:
         parts = [node.target, node.value]
     elif isinstance(node, ast.UnaryOp):
         parts = [node.operand]
-    elif isinstance(node, ast.Tuple | ast.List) and isinstance(getattr(scene.shot, "statement", None), ast.Assign):
+    elif isinstance(node, ast.Tuple | ast.List) and isinstance(
+        getattr(scene.shot, "statement", None), ast.Assign
+    ):
         statement = scene.shot.statement if scene.shot is not None else None
         parts = [statement.value] if isinstance(statement, ast.Assign) else []
     elif isinstance(node, ast.Compare):
@@ -108,8 +130,13 @@ def _odd(scene: Scene) -> tuple[ast.expr, Any] | None:
     for part, value in known:
         if value is UNKNOWN or is_tensor(value):
             continue
-        if is_module(value) and "no attribute" in scene.words and (
-            not type(value).__module__.startswith("torch.nn.") or not hasattr(torch.Tensor, _attribute(scene))
+        if (
+            is_module(value)
+            and "no attribute" in scene.words
+            and (
+                not type(value).__module__.startswith("torch.nn.")
+                or not hasattr(torch.Tensor, _attribute(scene))
+            )
         ):
             continue
         if type(value).__name__ in names:
@@ -165,13 +192,16 @@ def _origin(scene: Scene, node: ast.expr, value: Any) -> tuple[list[Label], str]
             elif isinstance(node, ast.Name):
                 cure = f"unpack it, `{text}, _ = …`, or take `{text}[0]`" if len(value) == 2 else cure
         elif isinstance(node, ast.Name) and any(link.kind == "def" for link in links):
-            cure = f"`{text}` is a {type(value).__name__} of {len(value)}: unpack it, or take one element, `{text}[0]`"
+            cure = (
+                f"`{text}` is a {type(value).__name__} of {len(value)}: "
+                f"unpack it, or take one element, `{text}[0]`"
+            )
     elif value is None and call is not None:
         op = scene.operation_of(call, scene.env)
         callee = op.callee if op is not None else None
-        function = getattr(callee, "__func__", callee)
-        body = helper_body(function) if hasattr(function, "__code__") else None
-        if body is not None and scene.file is not None and function.__code__.co_filename == scene.file.name:
+        called: Any = callee.__func__ if type(callee) is MethodType else callee
+        body = helper_body(called) if type(called) is FunctionType else None
+        if body is not None and scene.file is not None and called.__code__.co_filename == scene.file.name:
             labels.append(scene.label(body, f"`{body.name}` returns nothing"))
         cure = f"return the value from `{scene.text(call.func)}`"
     if is_module(value):
@@ -179,7 +209,10 @@ def _origin(scene: Scene, node: ast.expr, value: Any) -> tuple[list[Label], str]
         if "subscriptable" in scene.words or "iterable" in scene.words:
             cure = f"`{text}` is a layer: call it with round brackets, or make it an `nn.ModuleList`"
     if "not callable" in scene.words and not is_module(value):
-        cure = f"`{text}` is no function and no layer: leave out the call, or use another name for one of the two"
+        cure = (
+            f"`{text}` is no function and no layer: leave out "
+            f"the call, or use another name for one of the two"
+        )
     if type(value).__name__ in ("function", "method", "builtin_function_or_method"):
         cure = f"call it: `{text}()`"
     return labels, cure

@@ -1,4 +1,4 @@
-'''AS126: an axis is named that the tensor does not have.
+"""AS126: an axis is named that the tensor does not have.
 
 A tensor with n axes has the axes 0 to n-1, or -n to -1. A `transpose(1, 3)` of three axes, a `permute` with
 another number of axes, a subscript with too many: the tensor is not laid out as the line thinks, most often
@@ -16,7 +16,7 @@ Example:
             return x.transpose(1, 3)
 
 Cure: count from the end (`transpose(-2, -1)`), or bring the tensor into the layout first.
-'''
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-'''AS127: tensors that are joined differ in another axis than the one they are joined along.
+"""AS127: tensors that are joined differ in another axis than the one they are joined along.
 
 `torch.cat` joins along one axis; all the others must be equal. `torch.stack` needs equal shapes. In a cache
 the new keys are joined along the axis of the tokens, which depends on where the heads are by then.
@@ -16,7 +16,7 @@ Example:
             return torch.cat([past, x], dim=-1)
 
 Cure: join along the axis in which they differ (`dim=1`), or bring them to one layout first.
-'''
+"""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     if len(nodes) != len(items):
         nodes = [given[0]] * len(items)
     first, other = next(
-        (a, b) for a in range(len(items)) for b in range(a + 1, len(items)) if items[a].shape != items[b].shape
+        (a, b)
+        for a in range(len(items))
+        for b in range(a + 1, len(items))
+        if items[a].shape != items[b].shape
     )
     where = op.argument(1, "dim")
     axis = where[1] if where is not None and type(where[1]) is int else 0
@@ -71,7 +74,9 @@ def _reason(left: Any, right: Any, axis: int) -> str:
     if left.dim() != right.dim():
         return f"{left.dim()} axes and {right.dim()}"
     wrong = [i for i in _differ(left, right) if i != axis % left.dim()]
-    return ", ".join(f"axis {i}: {int(left.shape[i])} and {int(right.shape[i])}" for i in wrong) or "they differ"
+    return (
+        ", ".join(f"axis {i}: {int(left.shape[i])} and {int(right.shape[i])}" for i in wrong) or "they differ"
+    )
 
 
 def _cure(name: str, left: Any, right: Any, axis: int) -> str:
@@ -81,7 +86,8 @@ def _cure(name: str, left: Any, right: Any, axis: int) -> str:
     if name != "stack" and len(differ) == 1:
         return f"join along axis {differ[0]}, the only one in which they differ: `dim={differ[0]}`"
     if left.dim() == 4 and len(_differ(left, right.transpose(1, 2))) <= 1:
-        return f"bring them to one layout: {sizes(left.shape)} and {sizes(right.shape)} have axes 1 and 2 swapped"
+        return (
+            f"bring them to one layout: {sizes(left.shape)} and "
+            f"{sizes(right.shape)} have axes 1 and 2 swapped"
+        )
     return "make all the other axes equal first"
-
-

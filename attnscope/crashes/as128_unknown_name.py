@@ -1,4 +1,4 @@
-'''AS128: a name is used that does not exist there.
+"""AS128: a name is used that does not exist there.
 
 A variable or a module was never defined or imported, is defined only on another path, or belongs to another
 function; or an import names what a package does not have.
@@ -16,7 +16,7 @@ Example:
             return x * scal
 
 Cure: use the name that exists, or define it before.
-'''
+"""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     labels: list[Label] = []
     reader = scene.reader
     places = reader.defs.get(name, []) if reader is not None else []
+    places = [pair for pair in places if scene.shot is None or pair[0] is not scene.shot.statement]
     if places and scene.node is not None:
         place = places[0][0]
         if is_before(place, scene.node):
@@ -110,4 +111,3 @@ def _unread(scene: Scene) -> list[ast.Name]:
 
 def _attribute(scene: Scene, name: str) -> bool:
     return is_module(scene.owner) and read(scene.owner, name) is not UNKNOWN
-

@@ -1,4 +1,4 @@
-'''AS129: the code itself refuses: an `assert` or a `raise`.
+"""AS129: the code itself refuses: an `assert` or a `raise`.
 
 The module (or PyTorch) checks something and found it otherwise. What it checked and what the values were is
 known; what was meant is not.
@@ -16,11 +16,14 @@ Example:
             return x
 
 Cure: give what is asked for, or mend the check.
-'''
+"""
 
 from __future__ import annotations
 
 import ast
+from typing import Any
+
+import torch
 
 from attnscope.crashes.scene import Scene
 from attnscope.crashes.suspects import defined
@@ -51,7 +54,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             value = scene.value(node)
             if text in seen or value is UNKNOWN:
                 continue
-            if type(value) in (int, float, bool, str, type(None)) or isinstance(value, tuple) and len(value) < 6:
+            if type(value) in (int, float, bool, str, type(None)) or _sizes(value):
                 seen.add(text)
                 notes.append(f"`{text}` is {str(value)[:80]}")
             elif is_tensor(value):
@@ -80,3 +83,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         notes=notes,
         help="give what is asked for here, or mend the check",
     )
+
+
+def _sizes(value: Any) -> bool:
+    """Whether the value is a short tuple of plain integers, such as a shape."""
+    return type(value) in (tuple, torch.Size) and all(type(one) is int for one in value)

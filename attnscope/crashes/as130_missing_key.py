@@ -1,4 +1,4 @@
-'''AS130: a dict, a list or a sequence of layers has no such entry.
+"""AS130: a dict, a list or a sequence of layers has no such entry.
 
 It is bad because the message is the key alone.
 
@@ -16,7 +16,7 @@ Example:
             return x * self.sizes["n_heads"]
 
 Cure: use the key that is there, or add the entry.
-'''
+"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from typing import Any
 
 from attnscope.crashes.scene import Scene
 from attnscope.crashes.syntax import nearness
-from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
+from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS130"
@@ -52,7 +52,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     shown = repr(index) if type(index) in (str, int) else scene.text(node.slice, 40)
     if is_tensor(owner) and owner.dim() and type(index) is int:
         return scene.finding(
-            CODE, f"`{text}` {scene.shape(owner, node.value)} has no index {index} on axis 0", label="indexed here",
+            CODE, f"`{text}` {scene.shape(owner, node.value)} has no "
+            f"index {index} on axis 0", label="indexed here",
             labels=labels, help=f"index axis 0 from 0 to {int(owner.shape[0]) - 1}, or index another axis",
         )  # fmt: skip
     keys = _keys(owner)
@@ -100,4 +101,4 @@ def _keys(owner: Any) -> list[Any] | None:
         children = read(owner, "_modules")
         keys = list(children) if isinstance(children, dict) else []
         return list(range(len(keys))) if all(key.isdigit() for key in keys) else keys
-    return None if owner is UNKNOWN else None
+    return None

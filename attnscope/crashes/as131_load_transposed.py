@@ -1,4 +1,4 @@
-'''AS131: the weights in a state dict are transposed.
+"""AS131: the weights in a state dict are transposed.
 
 GPT-2's published checkpoints keep the weights of their `Conv1D` layers as [in, out]; `nn.Linear` keeps
 [out, in]. Every such weight has to be transposed when it is loaded.
@@ -21,7 +21,7 @@ Example:
             return self.qkv(x)
 
 Cure: `state["qkv.weight"] = state["qkv.weight"].t()` for each of them, the square ones too.
-'''
+"""
 
 from __future__ import annotations
 
@@ -36,22 +36,36 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     found = loading(scene)
     if found is None or not found.sized:
         return None
-    turned = [name for name in found.sized if found.given[name] == found.have[name][::-1] and len(found.have[name]) == 2]
+    turned = [
+        name
+        for name in found.sized
+        if found.given[name] == found.have[name][::-1] and len(found.have[name]) == 2
+    ]
     if not turned:
         return None
     square = [
         name
         for name, shape in found.given.items()
-        if len(shape) == 2 and shape[0] == shape[1] and found.have.get(name) == shape and name.endswith("weight")
+        if len(shape) == 2
+        and shape[0] == shape[1]
+        and found.have.get(name) == shape
+        and name.endswith("weight")
     ]
     name = turned[0]
-    notes = [f"`{one}`: {sizes(found.given[one])} in the state dict, {sizes(found.have[one])} in the module" for one in turned[:4]]
+    notes = [
+        f"`{one}`: {sizes(found.given[one])} in the state dict, {sizes(found.have[one])} in the module"
+        for one in turned[:4]
+    ]
     cure = f"transpose {several(turned)} before `load_state_dict`: `.t()`"
     if square:
-        cure += f"; {several(square)} {'is' if len(square) == 1 else 'are'} square, and most likely transposed as well"
+        cure += (
+            f"; {several(square)} {'is' if len(square) == 1 else 'are'} "
+            f"square, and most likely transposed as well"
+        )
     return scene.finding(
         CODE,
-        f"`{name}` is {sizes(found.given[name])} in the state dict and {sizes(found.have[name])} in the module: transposed",
+        f"`{name}` is {sizes(found.given[name])} in the state dict "
+        f"and {sizes(found.have[name])} in the module: transposed",
         label="loaded here" if scene.shot is not None else "",
         labels=places(scene, found, tuple(turned), "`{name}` belongs to this layer"),
         notes=notes,

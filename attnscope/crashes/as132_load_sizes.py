@@ -1,4 +1,4 @@
-'''AS132: tensors in a state dict have other sizes than in the module.
+"""AS132: tensors in a state dict have other sizes than in the module.
 
 The checkpoint was made with another configuration: a longer context, another vocabulary, more heads.
 
@@ -20,7 +20,7 @@ Example:
             return x
 
 Cure: make the module with the checkpoint's sizes; leave out masks (`persistent=False`), cut tables.
-'''
+"""
 
 from __future__ import annotations
 
@@ -37,8 +37,15 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         return None
     names = found.sized
     first = names[0]
-    notes = [f"`{one}`: {sizes(found.given[one])} in the state dict, {sizes(found.have[one])} in the module" for one in names[:6]]
-    masks = [one for one in names if any(word in one.lower() for word in ("mask", "bias", "tril")) and _square(found.have[one])]
+    notes = [
+        f"`{one}`: {sizes(found.given[one])} in the state dict, {sizes(found.have[one])} in the module"
+        for one in names[:6]
+    ]
+    masks = [
+        one
+        for one in names
+        if any(word in one.lower() for word in ("mask", "bias", "tril")) and _square(found.have[one])
+    ]
     cure = f"make the module with the sizes of the checkpoint ({several(names)})"
     if masks and len(masks) == len(names):
         cure = (
@@ -47,7 +54,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         )
     return scene.finding(
         CODE,
-        f"`{first}` is {sizes(found.given[first])} in the state dict and {sizes(found.have[first])} in the module",
+        f"`{first}` is {sizes(found.given[first])} in the state "
+        f"dict and {sizes(found.have[first])} in the module",
         label="loaded here" if scene.shot is not None else "",
         labels=places(scene, found, names, "`{name}` is made here"),
         notes=notes,

@@ -1,7 +1,7 @@
-'''AS133: the names in a state dict are not the module's.
+"""AS133: the names in a state dict are not the module's.
 
-`torch.compile` puts `_orig_mod.` before every name, `DataParallel` puts `module.`; a layer was renamed; a mask
-that is a saved buffer in the one is none in the other.
+`torch.compile` puts `_orig_mod.` before every name, `DataParallel` puts `module.`; a layer was renamed; a
+mask that is a saved buffer in the one is none in the other.
 
 It is bad because `strict=False` would load nothing, and say nothing.
 
@@ -21,7 +21,7 @@ Example:
             return self.qkv(x)
 
 Cure: rename the keys, `{k.removeprefix("_orig_mod."): v for k, v in state.items()}`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -70,12 +70,22 @@ def _said(found: Loading) -> tuple[str, str]:
     if pairs:
         shown = ", ".join(f"`{old}` → `{new}`" for old, new in list(pairs.items())[:4])
         more = f" and {len(pairs) - 4} more" if len(pairs) > 4 else ""
-        return "layers have other names in the state dict than in the module", f"rename, by order and shape: {shown}{more}"
-    masks = [name for name in (*found.missing, *found.unexpected) if any(w in name.lower() for w in ("mask", "bias", "tril"))]
+        return (
+            "layers have other names in the state dict than in the module",
+            f"rename, by order and shape: {shown}{more}",
+        )
+    masks = [
+        name
+        for name in (*found.missing, *found.unexpected)
+        if any(w in name.lower() for w in ("mask", "bias", "tril"))
+    ]
     if found.missing and not found.unexpected:
         cure = f"add {several(found.missing)} to the state dict"
         if set(masks) >= set(found.missing):
-            cure = "register the mask with `persistent=False`: it is made anew and need not be loaded; or `strict=False`"
+            cure = (
+                "register the mask with `persistent=False`: it is "
+                "made anew and need not be loaded; or `strict=False`"
+            )
         return f"the state dict lacks {several(found.missing)}", cure
     if found.unexpected and not found.missing:
         cure = f"take {several(found.unexpected)} out of the state dict, or give the module what they are for"
@@ -102,7 +112,11 @@ def renamed(found: Loading) -> dict[str, str]:
     left, pairs = list(found.missing), {}
     for old in found.unexpected:
         shape = found.given.get(old)
-        fitting = [new for new in left if found.have.get(new) == shape and new.rsplit(".", 1)[-1] == old.rsplit(".", 1)[-1]]
+        fitting = [
+            new
+            for new in left
+            if found.have.get(new) == shape and new.rsplit(".", 1)[-1] == old.rsplit(".", 1)[-1]
+        ]
         if not fitting:
             return {}
         best = max(fitting, key=lambda new: (nearness(_stem(old), _stem(new)) >= 0.65, -left.index(new)))

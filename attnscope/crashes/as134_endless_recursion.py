@@ -1,4 +1,4 @@
-'''AS134: calls without end.
+"""AS134: calls without end.
 
 A function, a property or `__getattr__` calls itself, directly or through another, and never comes back.
 
@@ -14,7 +14,7 @@ Example:
             return self(x)
 
 Cure: call what was meant (a submodule, the base class), or give the recursion an end.
-'''
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-'''AS135: the equation of an `einsum` does not fit its operands.
+"""AS135: the equation of an `einsum` does not fit its operands.
 
 Each operand needs as many letters as it has axes, and a letter stands for one size in all of them.
 
@@ -15,7 +15,7 @@ Example:
             return torch.einsum("bthd,bshd->bhts", x, x)
 
 Cure: write the axes that the operands have.
-'''
+"""
 
 from __future__ import annotations
 
@@ -31,7 +31,12 @@ CODE = "AS135"
 
 def diagnose(scene: Scene) -> Diagnostic | None:
     op = scene.op
-    if op is None or op.name != "einsum" or not isinstance(scene.error, RuntimeError | ValueError) or not op.inputs:
+    if (
+        op is None
+        or op.name != "einsum"
+        or not isinstance(scene.error, RuntimeError | ValueError)
+        or not op.inputs
+    ):
         return None
     equation = op.inputs[0][1]
     operands: list[tuple[ast.AST, object]] = [(n, v) for n, v in op.inputs[1:] if is_tensor(v)]
@@ -52,7 +57,9 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         for letter, size in zip(term, shape, strict=True):
             if letter in sizes and sizes[letter][0] != size and 1 not in (size, sizes[letter][0]):
                 reason = f"`{letter}` is {sizes[letter][0]} in `{sizes[letter][1]}` and {size} in `{text}`"
-                cure = f"use two letters, or give `{text}` and `{sizes[letter][1]}` the same size on that axis"
+                cure = (
+                    f"use two letters, or give `{text}` and `{sizes[letter][1]}` the same size on that axis"
+                )
                 break
             sizes.setdefault(letter, (size, text))
         if reason:

@@ -1,7 +1,7 @@
-'''AS136: a size is a float.
+"""AS136: a size is no integer.
 
-`/` gives a float in Python, also where it divides evenly. Sizes of a `view`, a layer or a range must be
-integers.
+Sizes of a `view`, a layer or a range must be integers. `/` gives a float in Python, also where it divides
+evenly; a tensor, None or a type in the place of a size is the wrong name.
 
 It is bad because the message speaks of argument types, and 4.0 looks like a good size.
 
@@ -15,15 +15,19 @@ Example:
             b, t, c = x.shape
             return x.view(b, t, 2, c / 2)
 
-Cure: divide with `//`.
-'''
+Cure: divide with `//`, or give the size that was meant.
+"""
 
 from __future__ import annotations
 
 import ast
 
+import torch
+
 from attnscope.crashes.history import history
 from attnscope.crashes.scene import Scene
+from attnscope.crashes.suspects import trail
+from attnscope.crashes.values import UNKNOWN, is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS136"
@@ -33,7 +37,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     if not issubclass(type(scene.error), TypeError) or scene.node is None:
         return None
     if "float" not in scene.words and "slice indices" not in scene.words:
-        return None
+        return _other(scene) or _sliced(scene)
     if "slice indices" in scene.words:
         return _sliced(scene)
     op = scene.op
@@ -50,13 +54,72 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     return _report(scene, parts[0])
 
 
+def _other(scene: Scene) -> Diagnostic | None:
+    """A tensor, None or a type where a `view` wants a size."""
+    op = scene.op
+    if op is None or op.name not in (
+        "view",
+        "reshape",
+        "expand",
+        "repeat",
+        "unflatten",
+        "ones",
+        "zeros",
+        "full",
+        "split",
+    ):
+        return None
+    method = op.name in ("view", "reshape", "expand", "repeat", "unflatten", "split")
+    parts: list[tuple[ast.expr, object]] = []
+    for node, value in op.inputs[1 if method and op.inputs and is_tensor(op.inputs[0][1]) else 0 :]:
+        if isinstance(value, tuple | list) and isinstance(node, ast.Tuple | ast.List):
+            parts += zip(node.elts, value, strict=False)
+        else:
+            parts.append((node, value))
+    wrong = [(n, v) for n, v in parts if v is not UNKNOWN and type(v) not in (int, tuple, list, torch.Size)]
+    if not wrong:
+        return None
+    node, value = wrong[0]
+    text = scene.text(node, 40)
+    kind = (
+        f"a tensor {scene.shape(value, node)}"
+        if is_tensor(value)
+        else "None"
+        if value is None
+        else f"a `{type(value).__name__}`"
+    )
+    labels = trail(scene, node)[:1]
+    for other, _ in parts:
+        labels += trail(scene, other, {label.span.line for label in labels})[:1]
+    return scene.finding(
+        CODE,
+        f"`{text}` is {kind}, and `{op.name}` needs an integer size there",
+        label=f"`{text}` is {kind}",
+        labels=labels,
+        help=f"give the size that is meant in place of `{text}`, such as `{text}.size(…)`"
+        if is_tensor(value)
+        else f"give the size that is meant in place of `{text}`",
+    )
+
+
 def _sliced(scene: Scene) -> Diagnostic | None:
     """A slice whose bound is a float."""
     for node in ast.walk(scene.node) if scene.node is not None else ():
         if isinstance(node, ast.Slice):
             for bound in (node.lower, node.upper, node.step):
-                if bound is not None and type(scene.value(bound)) is float:
+                value = scene.value(bound) if bound is not None else None
+                if bound is not None and type(value) is float:
                     return _report(scene, bound)
+                if bound is not None and is_tensor(value) and value.numel() > 1:
+                    text = scene.text(bound, 40)
+                    return scene.finding(
+                        CODE,
+                        f"`{text}` is a tensor {scene.shape(value, bound)}, "
+                        f"and the bound of a slice is an integer",
+                        label=f"`{text}` is a tensor",
+                        labels=trail(scene, bound),
+                        help=f"give the size that is meant in place of `{text}`, such as `{text}.size(…)`",
+                    )
     return None
 
 

@@ -1,4 +1,4 @@
-'''AS137: the module has no `forward`.
+"""AS137: the module has no `forward`.
 
 `forward` is misspelt, or indented so that it is a function inside another one.
 
@@ -14,7 +14,7 @@ Example:
             return x
 
 Cure: name it `forward`, at the level of `__init__`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     name = klass.name
     labels: list[Label] = []
     cure = "define `forward`"
-    own = [one for one in methods(klass)]
+    own = list(methods(klass))
     near = difflib.get_close_matches("forward", [one.name for one in own], 1, 0.6)
     inner = [
         node

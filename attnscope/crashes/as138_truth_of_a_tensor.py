@@ -1,4 +1,4 @@
-'''AS138: a tensor of many elements is asked whether it is true.
+"""AS138: a tensor of many elements is asked whether it is true.
 
 `if mask:`, `mask or default`, `not mask`, `a == b and …`: Python wants one answer, the tensor has many.
 
@@ -17,7 +17,7 @@ Example:
             return x
 
 Cure: ask `if mask is not None`, or reduce with `.any()` or `.all()`.
-'''
+"""
 
 from __future__ import annotations
 

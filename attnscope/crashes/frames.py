@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import site
 import sysconfig
@@ -119,7 +120,7 @@ def is_foreign(filename: str) -> bool:
     """Whether a file belongs to attnscope, to PyTorch, to Python itself or to no file at all."""
     if filename.startswith("<") and parse(filename) is None:
         return True
-    if filename.startswith(_OWN) or filename.startswith(_torch_folder()):
+    if filename.startswith((_OWN, _torch_folder())):
         return True
     return filename.startswith(_LIBRARY) and not filename.startswith(_PACKAGES)
 
@@ -143,7 +144,7 @@ def user_shots(error: BaseException, home: str | None = None) -> tuple[Shot, ...
 def forward_arguments(error: BaseException, code: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
     """(module, args, kwargs) with which PyTorch called the `forward` whose code is given."""
     shots = list(chain(error.__traceback__))
-    for before, after in zip(shots, shots[1:], strict=False):
+    for before, after in itertools.pairwise(shots):
         if after.frame.f_code is code and before.frame.f_code.co_name in ("_call_impl", "inner"):
             known = before.frame.f_locals
             if isinstance(known.get("args"), tuple) and isinstance(known.get("kwargs"), dict):

@@ -7,22 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from attnscope.crashes.values import UNKNOWN, Env, Evaluator, Overlay, is_module, is_tensor, place, read
+from attnscope.crashes.values import (
+    OPERATORS,
+    UNKNOWN,
+    Env,
+    Evaluator,
+    Overlay,
+    is_module,
+    is_tensor,
+    place,
+    read,
+)
 
 Kind = Literal["op", "def", "argument", "attribute", "end"]
-OPERATORS: dict[type, str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "div",
-    ast.FloorDiv: "floor_divide",
-    ast.Mod: "remainder",
-    ast.Pow: "pow",
-    ast.MatMult: "matmul",
-    ast.BitAnd: "and",
-    ast.BitOr: "or",
-    ast.BitXor: "xor",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +227,7 @@ def _element(items: ast.Tuple | ast.List, node: ast.Name, env: Env) -> ast.expr 
 
 
 def signature(links: list[Link], text: Callable[[ast.AST], str]) -> list[tuple[str, ast.AST]]:
-    """The operations from the source on, each as its name with its arguments, without the tensor's own text."""
+    """The operations from the source on, each with its arguments, without the tensor's own text."""
     found: list[tuple[str, ast.AST]] = []
     for link in reversed(links):
         if link.kind != "op" or link.name in ("chunk", "split", "unbind", "Linear", "contiguous"):

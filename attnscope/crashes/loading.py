@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,10 +43,8 @@ def loading(scene: Scene) -> Loading | None:
     """The comparison, for an exception that came from `load_state_dict`; else None."""
     module, state = _parties(scene)
     words = scene.words
-    try:
+    with contextlib.suppress(Exception):
         words = " ".join(str(scene.error.args[0]).split()) if scene.error.args else words
-    except BaseException:
-        pass
     if "loading state_dict" not in words and scene.crash.phase != "load":
         return None
     have = held(module) if module is not None else {}

@@ -22,7 +22,7 @@ INTERNALS = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Missing:
-    """`node` is the read in the source (None where it cannot be found), `owner` the object that lacks `name`."""
+    """`node` is the read in the source (None if it cannot be found), `owner` the object that lacks `name`."""
 
     name: str
     kind: str
@@ -53,7 +53,9 @@ def missing(scene: Scene) -> Missing | None:
 
 
 def _node(scene: Scene, name: str) -> ast.Attribute | None:
-    roots: list[ast.AST] = [root for root in (scene.node, scene.shot.statement if scene.shot else None) if root]
+    roots: list[ast.AST] = [
+        root for root in (scene.node, scene.shot.statement if scene.shot else None) if root
+    ]
     for root in roots:
         for node in ast.walk(root):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):

@@ -63,7 +63,14 @@ def said(error: BaseException) -> str:
             text = repr(error.args[0]) if type(error.args[0]) in (str, int) else ""
         except BaseException:
             text = ""
-    return " ".join(str(text).split())[:400]
+    return printable(" ".join(str(text).split()))[:400]
+
+
+def printable(text: str) -> str:
+    """The text with every character that is not printable written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def sizes(shape: Any) -> str:
@@ -195,7 +202,7 @@ class Scene:
                 segment = ast.unparse(node)
             except Exception:
                 return "…"
-        segment = " ".join(segment.split())
+        segment = printable(" ".join(segment.split()))
         return segment if len(segment) <= limit else segment[: limit - 1] + "…"
 
     def quote(self, node: ast.AST | None) -> str:
@@ -215,11 +222,7 @@ class Scene:
         axes = self.axes(shape, self.text(node) if node is not None else None)
         if axes is None:
             return sizes(shape)
-        return (
-            "["
-            + ", ".join(f"{a} {n}" if a else str(n) for a, n in zip(axes, shape, strict=True))
-            + "]"
-        )
+        return "[" + ", ".join(f"{a} {n}" if a else str(n) for a, n in zip(axes, shape, strict=True)) + "]"
 
     def axes(self, shape: tuple[int, ...], name: str | None) -> tuple[str | None, ...] | None:
         """Axis names that a recorded step gives to the variable of this name and shape."""

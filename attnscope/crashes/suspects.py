@@ -96,12 +96,51 @@ def all_defined(scene: Scene, nodes: Iterable[ast.AST]) -> list[Label]:
     return [label for node in nodes if (label := defined(scene, node)) is not None]
 
 
+def lengths(scene: Scene) -> set[int]:
+    """How many tokens the function's own arguments have: axis 1 of [B, T, C], axis -2 of others."""
+    found: set[int] = set()
+    if scene.reader is None:
+        return found
+    code = scene.reader.body.frame.f_code
+    for name in code.co_varnames[1 : code.co_argcount]:
+        value = scene.reader.body.locals.get(name)
+        if is_tensor(value) and value.is_floating_point() and value.dim() >= 2:
+            found.add(int(value.shape[1] if value.dim() == 3 else value.shape[-2]))
+        elif is_tensor(value) and value.dim() == 2:
+            found.add(int(value.shape[1]))
+    return found
+
+
+def unread(scene: Scene) -> list[Label]:
+    """Tensors that the function has set and that nothing in it reads."""
+    function = scene.reader.body.function if scene.reader is not None else None
+    if function is None or scene.reader is None:
+        return []
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    loaded = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    return [
+        scene.label(node, f"`{node.id}` is set here and never read")
+        for node in names
+        if isinstance(node.ctx, ast.Store)
+        and node.id not in loaded
+        and node.id.strip("_")
+        and is_tensor(scene.reader.body.locals.get(node.id))
+    ][:2]
+
+
 def misfits(scene: Scene, operands: Sequence[tuple[ast.AST, Any]]) -> list[Label]:
     """Labels for the lines that most likely made the operands unfit, most telling first.
 
     First operations that are odd in themselves (heads repeated along another axis, all axes reversed),
     then what one of several like-made tensors does differently, then the operands' definitions.
     """
+    operands = list(operands)
+    alone = None
+    if len(operands) > 2:
+        dims = [value.dim() for _, value in operands]
+        alone = next((i for i, n in enumerate(dims) if dims.count(n) == 1), None)
+        if alone is not None:
+            operands.insert(0, operands.pop(alone))
     labels: list[Label] = []
     for node, _ in operands:
         for link in scene.history(node):
@@ -111,8 +150,13 @@ def misfits(scene: Scene, operands: Sequence[tuple[ast.AST, Any]]) -> list[Label
             returned = _returned(scene, link)
             if returned is not None:
                 labels.append(returned)
+    labels += unread(scene)
     labels += different(scene, operands)
     told = {label.span.line for label in labels}
+    if alone is not None:
+        first = trail(scene, operands[0][0], told)
+        labels += sorted(first, key=lambda one: " gives " in one.text)
+        told = {label.span.line for label in labels}
     labels += [one for one in all_defined(scene, [node for node, _ in operands]) if one.span.line not in told]
     for node, _ in operands:
         labels += trail(scene, node, {label.span.line for label in labels})
@@ -121,7 +165,12 @@ def misfits(scene: Scene, operands: Sequence[tuple[ast.AST, Any]]) -> list[Label
 
 def _returned(scene: Scene, link: Link) -> Label | None:
     """The `return` of a helper of the same file that gives another shape than it was given."""
-    if link.kind != "op" or not isinstance(link.node, ast.Call) or not is_tensor(link.before) or not is_tensor(link.value):
+    if (
+        link.kind != "op"
+        or not isinstance(link.node, ast.Call)
+        or not is_tensor(link.before)
+        or not is_tensor(link.value)
+    ):
         return None
     if link.before.shape == link.value.shape or scene.file is None:
         return None
@@ -134,7 +183,9 @@ def _returned(scene: Scene, link: Link) -> Label | None:
     last = body.body[-1] if body is not None else None
     if not isinstance(last, ast.Return):
         return None
-    return scene.label(last, f"`{scene.text(called)}` gives {sizes(link.value.shape)} for {sizes(link.before.shape)}")
+    return scene.label(
+        last, f"`{scene.text(called)}` gives {sizes(link.value.shape)} for {sizes(link.before.shape)}"
+    )
 
 
 def unique(labels: Iterable[Label]) -> list[Label]:
@@ -156,9 +207,12 @@ def odd(scene: Scene, link: Link) -> str:
     before, after = tuple(link.before.shape), tuple(link.value.shape)
     if link.name in REPEATS and len(before) == len(after) == 4:
         grown = [axis for axis in range(len(before)) if before[axis] != after[axis] and before[axis] != 1]
-        if grown:
+        if grown and before[grown[0]] in lengths(scene):
             axis = grown[0]
-            return f"axis {axis} grows from {before[axis]} to {after[axis]} here: {sizes(before)} → {sizes(after)}"
+            return (
+                f"axis {axis} grows from {before[axis]} to "
+                f"{after[axis]} here: {sizes(before)} → {sizes(after)}"
+            )
     if link.name in ("permute", "T", "t") and len(before) > 2 and after == before[::-1]:
         order = _order(scene, link)
         if link.name != "permute" or order == list(range(len(before)))[::-1]:
@@ -216,7 +270,9 @@ def _signatures(
         links = scene.history(node)
         # Names of the tensors themselves do not count: `q.view(…)` and `k.view(…)` are made alike.
         steps = [
-            (re.sub(r"\s+", "", said), where) for said, where in signature(links, scene.text) if where is not node
+            (re.sub(r"\s+", "", said), where)
+            for said, where in signature(links, scene.text)
+            if where is not node
         ]
         if steps:
             found[text] = steps

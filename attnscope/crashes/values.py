@@ -14,14 +14,15 @@ import inspect
 import math
 import operator
 from collections.abc import Callable
-from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from attnscope.crashes.frames import COMPREHENSIONS, Function, Shot, forward_arguments
+from attnscope.crashes.outcomes import binary, outcome
 from attnscope.crashes.syntax import is_before, own_walk
 from attnscope.source import parse
 
@@ -42,12 +43,16 @@ _FACTORIES = set(
     "empty_like rand_like randn_like tril_indices triu_indices randperm logspace as_tensor".split()
 )
 _FUNCTIONS = _FACTORIES | set(
-    "matmul bmm mm baddbmm addmm einsum softmax log_softmax cat concat stack split chunk unbind tril triu where "
-    "transpose permute swapaxes swapdims movedim moveaxis reshape flatten unsqueeze squeeze masked_fill exp sqrt "
-    "rsqrt pow mul add sub div true_divide mean sum var std norm cumsum outer ger cos sin relu gelu silu tanh "
+    "matmul bmm mm baddbmm addmm einsum softmax log_softmax "
+    "cat concat stack split chunk unbind tril triu where "
+    "transpose permute swapaxes swapdims movedim moveaxis "
+    "reshape flatten unsqueeze squeeze masked_fill exp sqrt "
+    "rsqrt pow mul add sub div true_divide mean sum var std "
+    "norm cumsum outer ger cos sin relu gelu silu tanh "
     "sigmoid dropout linear layer_norm rms_norm embedding scaled_dot_product_attention pad one_hot normalize "
     "logical_not logical_and logical_or logical_xor bitwise_not eq ne lt le gt ge max min maximum minimum "
-    "clamp abs neg polar view_as_complex view_as_real repeat_interleave tile broadcast_to narrow index_select gather "
+    "clamp abs neg polar view_as_complex view_as_real "
+    "repeat_interleave tile broadcast_to narrow index_select gather "
     "select roll flip isfinite isnan isinf finfo Size full multinomial argmax topk sort conv1d tensordot "
     "unflatten chunk hstack vstack dstack broadcast_tensors meshgrid complex outer softplus leaky_relu elu "
     "unfold fold interpolate square reciprocal log log2 floor ceil round diag diagonal cross_entropy".split()
@@ -55,16 +60,31 @@ _FUNCTIONS = _FACTORIES | set(
 _NO_METHODS = set(
     "item tolist numpy backward register_hook storage untyped_storage data_ptr map_ apply_ map2_ to_sparse "
     "retain_grad share_memory_ record_stream set_ requires_grad_ detach_ register_post_accumulate_grad_hook "
-    "cuda cpu pin_memory resize_ bernoulli_ normal_ uniform_ random_ exponential_ geometric_ is_nonzero".split()
+    "cuda cpu pin_memory resize_ bernoulli_ normal_ "
+    "uniform_ random_ exponential_ geometric_ is_nonzero".split()
 )
 _BUILTINS: dict[str, Callable[..., Any]] = {
     name: getattr(builtins, name)
-    for name in "len int float bool tuple list max min sum abs round range slice zip enumerate reversed dict".split()
+    for name in "len int float bool tuple list max min sum abs "
+    "round range slice zip enumerate reversed dict".split()
 }
 _SAME_SHAPE = (
     "Dropout Identity ReLU GELU SiLU Tanh Sigmoid Softmax LogSoftmax LayerNorm RMSNorm GroupNorm BatchNorm1d "
     "LeakyReLU ELU Softplus Dropout1d Dropout2d AlphaDropout"
 ).split()
+OPERATORS: dict[type, str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floor_divide",
+    ast.Mod: "remainder",
+    ast.Pow: "pow",
+    ast.MatMult: "matmul",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+}
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -101,11 +121,11 @@ def twin(tensor: torch.Tensor) -> Any:
         return UNKNOWN
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> TypeGuard[Any]:
     return issubclass(type(value), torch.Tensor)
 
 
-def is_module(value: Any) -> bool:
+def is_module(value: Any) -> TypeGuard[Any]:
     return issubclass(type(value), nn.Module)
 
 
@@ -113,7 +133,7 @@ def wrap(value: Any) -> Any:
     """A raw value of the user's as the evaluator keeps it: tensors (also in plain containers) as twins."""
     kind = type(value)
     if is_tensor(value):
-        return value if value.device.type == "meta" and kind is torch.Tensor else twin(value)
+        return value if kind is torch.Tensor and value.device.type == "meta" else twin(value)
     if kind in (tuple, list) and len(value) <= 256:
         return kind(wrap(item) for item in value)
     return value
@@ -123,7 +143,7 @@ def read(owner: Any, name: str) -> Any:
     """An attribute as it is stored, without running a property or `__getattr__`; UNKNOWN if it is not."""
     if is_tensor(owner):
         return _tensor_attribute(owner, name)
-    if isinstance(owner, ModuleType):
+    if type(owner) is ModuleType:
         return vars(owner).get(name, UNKNOWN)
     try:
         own = object.__getattribute__(owner, "__dict__")
@@ -153,7 +173,7 @@ def read(owner: Any, name: str) -> Any:
     if isinstance(static, property) or hasattr(type(static), "__get__"):
         # A tuple's named field is a descriptor written in C: reading it runs nothing of the user's.
         if issubclass(type(owner), tuple) and type(static).__name__ == "_tuplegetter":
-            return static.__get__(owner)  # type: ignore[union-attr]
+            return static.__get__(owner)
         return static if isinstance(static, type) else UNKNOWN
     return static
 
@@ -177,6 +197,11 @@ class Env:
         """(statement, target, the environment in which its right side is read) that gave `name` its value."""
         return None
 
+    @property
+    def key(self) -> tuple[object, ...] | None:
+        """What an expression's value may be remembered under; None where it may not be."""
+        return None
+
 
 class Overlay(Env):
     """Another environment with some names bound: the turn of a comprehension."""
@@ -189,6 +214,11 @@ class Overlay(Env):
 
     def definition(self, name: str) -> tuple[ast.stmt, ast.expr, Env] | None:
         return None if name in self.names else self.base.definition(name)
+
+    @property
+    def key(self) -> tuple[object, ...] | None:
+        base = self.base.key
+        return None if base is None else (base, *((name, id(value)) for name, value in self.names.items()))
 
 
 class HelperEnv(Env):
@@ -217,6 +247,10 @@ class FrameEnv(Env):
         if found is None:
             return None
         return found[0], found[1], FrameEnv(self.frame, found[0])
+
+    @property
+    def key(self) -> tuple[object, ...] | None:
+        return (id(self.frame), id(self.where))
 
 
 class FrameReader:
@@ -344,11 +378,25 @@ class Evaluator:
     def __init__(self) -> None:
         self.left = _BUDGET
         self.depth = 0
+        # Environments are kept beside the values, so that the ids in their keys cannot come to mean others.
+        self.known: dict[tuple[object, ...], tuple[Any, ast.AST, Env]] = {}
 
     def __call__(self, node: ast.AST | None, env: Env) -> Any:
-        if node is None or self.left <= 0 or self.depth > 80:
+        if node is None or self.depth > 80:
+            return UNKNOWN
+        place = env.key
+        key = None if place is None else (id(node), *place)
+        if key is not None and key in self.known:
+            return self.known[key][0]
+        if self.left <= 0:
             return UNKNOWN
         self.left -= 1
+        value = self._evaluate(node, env)
+        if key is not None:
+            self.known[key] = (value, node, env)
+        return value
+
+    def _evaluate(self, node: ast.AST, env: Env) -> Any:
         self.depth += 1
         try:
             method = getattr(self, "_" + type(node).__name__, None)
@@ -375,9 +423,7 @@ class Evaluator:
             return self.part(node.elts[path[0]], path[1:], env) if path[0] < len(node.elts) else UNKNOWN
         value = self(node, env)
         for index in path:
-            if is_tensor(value):
-                value = value[index]
-            elif isinstance(value, tuple | list) and index < len(value):
+            if is_tensor(value) or (_parts(value) and index < len(value)):
                 value = value[index]
             else:
                 return UNKNOWN
@@ -410,7 +456,7 @@ class Evaluator:
         for node in nodes:
             if isinstance(node, ast.Starred):
                 value = self(node.value, env)
-                if not isinstance(value, tuple | list):
+                if not _parts(value):
                     return None
                 found += list(value)
             else:
@@ -423,7 +469,7 @@ class Evaluator:
 
     def _Subscript(self, node: ast.Subscript, env: Env) -> Any:
         owner, index = self(node.value, env), self(node.slice, env)
-        if _has_unknown(owner) and not isinstance(owner, tuple | list) or _has_unknown(index):
+        if (_has_unknown(owner) and not _parts(owner)) or _has_unknown(index):
             return UNKNOWN
         if is_tensor(owner) or type(owner) in (tuple, list, dict, str, torch.Size):
             return wrap(owner[index])
@@ -439,8 +485,11 @@ class Evaluator:
             return UNKNOWN
         if isinstance(node.op, ast.Not):
             return UNKNOWN if is_tensor(value) else not value
-        one = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}[type(node.op)]
-        return one(value)
+        if is_tensor(value):
+            return outcome("invert" if isinstance(node.op, ast.Invert) else "neg", [value], {})
+        if isinstance(node.op, ast.USub):
+            return -value
+        return ~value if isinstance(node.op, ast.Invert) else +value
 
     def _BinOp(self, node: ast.BinOp, env: Env) -> Any:
         return self._binary(type(node.op), self(node.left, env), self(node.right, env))
@@ -457,6 +506,10 @@ class Evaluator:
             return UNKNOWN
         if kind is ast.Mult and (_long(left) or _long(right)):
             return UNKNOWN
+        if is_tensor(left) or is_tensor(right):
+            found = outcome(OPERATORS.get(kind, ""), [left, right], {})
+            if found is not NotImplemented:
+                return found
         return _BINARY[kind](left, right)
 
     def _Compare(self, node: ast.Compare, env: Env) -> Any:
@@ -470,6 +523,8 @@ class Evaluator:
             return (left is right) == (kind is ast.Is)
         if not (_plain(left) and _plain(right)):
             return UNKNOWN
+        if is_tensor(left) or is_tensor(right):
+            return binary("compare", left, right)
         return _COMPARE[kind](left, right)
 
     def _BoolOp(self, node: ast.BoolOp, env: Env) -> Any:
@@ -501,12 +556,12 @@ class Evaluator:
             return None
         items = self(node.generators[0].iter, env)
         if is_tensor(items):
-            items = list(items.unbind(0)) if 0 < items.dim() and items.size(0) <= 64 else UNKNOWN
+            items = list(items.unbind(0)) if items.dim() > 0 and items.size(0) <= 64 else UNKNOWN
         if is_module(items):
             items = list((read(items, "_modules") or {}).values())
-        if isinstance(items, range | zip | enumerate):
+        if type(items) in (range, zip, enumerate):
             items = list(items)[:64]
-        if not isinstance(items, tuple | list) or len(items) > 64:
+        if not _parts(items) or len(items) > 64:
             return None
         target = node.generators[0].target
         turns: list[Env] = []
@@ -528,9 +583,9 @@ class Evaluator:
             owner = self(node.func.value, env)
             if is_tensor(owner):
                 return self._method(owner, node.func.attr, args, kwargs)
-            if isinstance(owner, dict) and node.func.attr in ("get", "items", "keys", "values"):
+            if type(owner) is dict and node.func.attr in ("get", "items", "keys", "values"):
                 return wrap(getattr(owner, node.func.attr)(*args))
-            if isinstance(owner, ModuleType):
+            if type(owner) is ModuleType:
                 return self.call(vars(owner).get(node.func.attr, UNKNOWN), args, kwargs)
             return UNKNOWN if owner is UNKNOWN else self.call(read(owner, node.func.attr), args, kwargs)
         return self.call(self(node.func, env), args, kwargs)
@@ -552,7 +607,8 @@ class Evaluator:
             return UNKNOWN
         if name.startswith("new_"):
             kwargs["device"] = "meta"
-        return getattr(torch.Tensor, name)(owner, *args, **kwargs)
+        found = outcome(name, [owner, *args], kwargs)
+        return getattr(torch.Tensor, name)(owner, *args, **kwargs) if found is NotImplemented else found
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if function is UNKNOWN or function is None:
@@ -560,25 +616,30 @@ class Evaluator:
         if is_module(function):
             return self._module(function, args, kwargs)
         if any(function is known for known in _BUILTINS.values()):
-            if _has_unknown(args):
-                return UNKNOWN
-            return function(*args, **kwargs)
-        name = getattr(function, "__name__", "")
+            # A builtin asks its arguments (`len`, `iter`): only plain ones are given to it.
+            usable = all(_plain(arg) or type(arg) in (range, zip, enumerate, dict) for arg in args)
+            return function(*args, **kwargs) if usable and not _has_unknown(args) else UNKNOWN
+        if type(function) is MethodType:
+            method: Any = function
+            return self._helper(method.__func__, [method.__self__, *args], kwargs)
+        if type(function) not in (FunctionType, BuiltinFunctionType, type(torch.finfo), type(torch.relu)):
+            return UNKNOWN
+        name = function.__name__
         if any(table.get(name) is function for table in (vars(torch), vars(F))):
             return self._torch(function, name, args, kwargs)
-        if vars(math).get(name) is function:
-            return UNKNOWN if _has_unknown(args) else function(*args)
-        if isinstance(function, MethodType):
-            return self._helper(function.__func__, [function.__self__, *args], kwargs)
-        if isinstance(function, FunctionType):
+        if type(function) is FunctionType:
             return self._helper(function, args, kwargs)
+        if name in vars(math) and vars(math)[name] is function and not _has_unknown(args):
+            return function(*args)
         return UNKNOWN
 
     def _torch(self, function: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if name not in _FUNCTIONS:
             return UNKNOWN
-        if name in ("dropout",):
+        if name == "dropout":
             return args[0] if args else UNKNOWN
+        if name == "linear" and len(args) > 1 and is_tensor(args[0]) and is_tensor(args[1]):
+            return _linear(args[0], args[1])
         kwargs = {k: v for k, v in kwargs.items() if k not in ("device", "generator", "pin_memory")}
         if name in _FACTORIES:
             if name in ("tensor", "as_tensor"):
@@ -588,7 +649,8 @@ class Evaluator:
             kwargs["device"] = "meta"
         if _has_unknown(args) or _has_unknown(list(kwargs.values())):
             return UNKNOWN
-        return function(*args, **kwargs)
+        found = outcome(name, args, kwargs)
+        return function(*args, **kwargs) if found is NotImplemented else found
 
     def _module(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         kind = type(module)
@@ -605,8 +667,7 @@ class Evaluator:
         if not is_tensor(value):
             return UNKNOWN
         if kind.__name__ in ("Linear", "NonDynamicallyQuantizableLinear"):
-            weight, bias = wrap(read(module, "weight")), wrap(read(module, "bias"))
-            return F.linear(value, weight, bias)
+            return _linear(value, read(module, "weight"))
         if kind.__name__ == "Embedding":
             weight = read(module, "weight")
             return torch.empty((*value.shape, weight.shape[-1]), dtype=weight.dtype, device="meta")
@@ -653,6 +714,13 @@ class Evaluator:
         return None
 
 
+def _linear(value: Any, weight: Any) -> Any:
+    """What a linear layer makes of a twin, by shape alone; UNKNOWN where the features or dtypes differ."""
+    if value.shape[-1] != weight.shape[-1] or value.dtype != weight.dtype:
+        return UNKNOWN
+    return torch.empty((*value.shape[:-1], weight.shape[0]), dtype=value.dtype, device="meta")
+
+
 def helper_body(function: FunctionType) -> Function | None:
     """The `def` of a function, found by the line of its code."""
     parsed = parse(function.__code__.co_filename)
@@ -682,11 +750,16 @@ def _bind(target: ast.expr, value: Any, names: dict[str, Any]) -> bool:
     if isinstance(target, ast.Name):
         names[target.id] = value
         return True
-    if isinstance(target, ast.Tuple | ast.List) and isinstance(value, tuple | list):
+    if isinstance(target, ast.Tuple | ast.List) and _parts(value):
         if len(target.elts) != len(value):
             return False
         return all(_bind(t, v, names) for t, v in zip(target.elts, value, strict=True))
     return False
+
+
+def _parts(value: Any) -> TypeGuard[Any]:
+    """Whether the value is a tuple or a list; asked of its type, for an object can lie about its class."""
+    return issubclass(type(value), tuple | list)
 
 
 def _starred(nodes: list[ast.expr]) -> bool:
@@ -696,7 +769,7 @@ def _starred(nodes: list[ast.expr]) -> bool:
 def _has_unknown(value: Any) -> bool:
     if value is UNKNOWN:
         return True
-    return isinstance(value, tuple | list) and any(_has_unknown(item) for item in value[:64])
+    return _parts(value) and any(_has_unknown(item) for item in value[:64])
 
 
 def _plain(value: Any) -> bool:
@@ -707,8 +780,10 @@ def _plain(value: Any) -> bool:
 
 
 def _long(value: Any) -> bool:
-    return isinstance(value, str | tuple | list)
+    return type(value) is str or _parts(value)
 
 
 def _decided(value: Any) -> bool:
-    return value is not UNKNOWN and not is_tensor(value) and type(value) in (bool, int, float, str, type(None))
+    return (
+        value is not UNKNOWN and not is_tensor(value) and type(value) in (bool, int, float, str, type(None))
+    )

@@ -26,7 +26,11 @@ def load(path: Path, name: str) -> ModuleType:
 
 
 def crash(
-    make: Callable[[], Any], *inputs: Any, state: Any = None, device: str | None = None, cls: type | None = None
+    make: Callable[[], Any],
+    *inputs: Any,
+    state: Any = None,
+    device: str | None = None,
+    cls: type | None = None,
 ) -> Diagnostic | None:
     """Constructs, loads, moves, runs and goes back; the first finding of the first crash, or None."""
     torch.manual_seed(0)
@@ -50,7 +54,14 @@ def crash(
                 first.sum().backward()
     except Exception as error:
         findings = diagnose(
-            Crash(error, phase, module, cls=cls or (make if isinstance(make, type) else None), state=state, device=device)  # type: ignore[arg-type]
+            Crash(
+                error,
+                phase,
+                module,
+                cls=cls or (make if isinstance(make, type) else None),
+                state=state,
+                device=device,
+            )  # type: ignore[arg-type]
         )
         assert findings
         return findings[0]

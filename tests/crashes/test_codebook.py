@@ -45,20 +45,21 @@ def test_every_rule_is_in_the_table_and_the_codes_are_unique() -> None:
 
 
 def test_reading_a_code_imports_no_torch() -> None:
-    script = "import sys; from attnscope.codebook import explain; explain('AS101'); print('torch' in sys.modules)"
+    script = (
+        "import sys; from attnscope.codebook import explain; explain('AS101'); print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize(
-    ("given", "code"), [("AS101", "AS101"), (" as108 ", "AS108"), ("121", "AS121")]
-)
+@pytest.mark.parametrize(("given", "code"), [("AS101", "AS101"), (" as108 ", "AS108"), ("121", "AS121")])
 def test_a_code_is_found_however_it_is_written(given: str, code: str) -> None:
     assert explain(given).code == code
 
 
 @pytest.mark.parametrize(
-    ("given", "nearest"), [("AS199", OURS[-1].code), ("AS1O1", "AS100"), ("as1010", "AS"), ("\x1b[31m", "AS"), ("", "AS")]
+    ("given", "nearest"),
+    [("AS199", OURS[-1].code), ("AS1O1", "AS100"), ("as1010", "AS"), ("\x1b[31m", "AS"), ("", "AS")],
 )
 def test_an_unknown_code_names_the_nearest(given: str, nearest: str) -> None:
     with pytest.raises(UsageError) as caught:
