@@ -25,9 +25,7 @@ Format = Annotated[
 ]
 Output = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Write to a .json, .svg, .html or .txt file instead."
-    ),
+    typer.Option("--output", metavar="FILE", help="Write to a .json, .svg, .html or .txt file instead."),
 ]
 Width = Annotated[
     Optional[int],  # noqa: UP045

@@ -48,6 +48,8 @@ def destination(format: str | None, output: str | None, width: int | None, color
     if output is not None:
         from attnscope.render.save import check_path
 
+        if "\0" in output:
+            raise UsageError("--output: no file name has a NUL in it", "give another file")
         path = check_path(output)
         json_file = path.suffix.lower() == ".json"
         if format is not None and json != json_file:

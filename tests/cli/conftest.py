@@ -1,0 +1,76 @@
+"""Running the command line inside the test's process, and in one of its own where streams matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from attnscope.cli.boundary import run
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`cli("mask", "--len", "8")` -> exit code, standard output, standard error."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*args: str) -> Result:
+        capsys.readouterr()
+        code = run(args)
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def fails(cli: Callable[..., Result]) -> Callable[..., str]:
+    """The one line that a wrong command line is answered with; checks everything else that holds for it."""
+
+    def call(*args: str) -> str:
+        result = cli(*args)
+        assert result.code == 2, result
+        assert result.out == ""
+        assert result.err.endswith("\n") and result.err.count("\n") == 1, result.err
+        assert result.err.startswith("attnscope")
+        assert result.err.isprintable() or result.err[:-1].isprintable()
+        return result.err[:-1]
+
+    return call
+
+
+def process(
+    *args: str | bytes, stdin: bytes | int | None = subprocess.DEVNULL, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """The same in a process of its own, its streams as bytes. `stdin` may be bytes."""
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING")
+    }
+    given: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
+    return subprocess.run(
+        [sys.executable, "-m", "attnscope", *args],
+        capture_output=True,
+        env={**clean, **environment},
+        check=False,
+        **given,
+    )
