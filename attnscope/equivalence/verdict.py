@@ -1,0 +1,150 @@
+"""From outcomes to findings: what differs, by how much, from which line on."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+
+from attnscope.comparison import Parting
+from attnscope.diagnostic import Diagnostic, Label, Severity
+from attnscope.equivalence import as301_different, as302_other_state
+from attnscope.equivalence.calls import Calls
+from attnscope.equivalence.experiments import Outcome, said
+from attnscope.equivalence.lab import Lab
+from attnscope.equivalence.sides import Side
+from attnscope.equivalence.traces import Walk
+from attnscope.loader.expressions import printable
+from attnscope.schema import Span, Step
+
+
+def constructor(sides: tuple[Side, Side], error: BaseException) -> Diagnostic:
+    """One module cannot be made at all."""
+    name = "A" if sides[0].built.error is error else "B"
+    return Diagnostic(
+        as301_different.CODE,
+        "error",
+        f"{name} raises {said(error)} when it is constructed, the other does not",
+        _place(sides[0] if name == "A" else sides[1], error),
+        label="raised here",
+    )
+
+
+def findings(
+    calls: tuple[Calls, Calls],
+    lab: Lab,
+    outcomes: Sequence[Outcome],
+    walks: tuple[Walk, Walk],
+    parting: Parting | None,
+    help_text: str,
+    asked: bool,
+) -> tuple[Diagnostic, ...]:
+    """At most one finding for the function, one for the state, and one for each warning."""
+    differing = [o for o in outcomes if o.differs]
+    function = [o for o in differing if o.kind == "function"]
+    state = [o for o in differing if o.kind == "state"]
+    found = []
+    if function:
+        found.append(_function(calls, lab, function, walks, parting, help_text))
+    if state:
+        found.append(_state(calls, state, same=not function))
+    for o in differing:
+        if o.kind == "warning" and not function:
+            severity: Severity = "warning"
+            found.append(Diagnostic(as301_different.CODE, severity, f"{o.run.name}: {o.say or o.run.result}"))
+    return tuple(found)
+
+
+def _function(
+    calls: tuple[Calls, Calls],
+    lab: Lab,
+    outcomes: Sequence[Outcome],
+    walks: tuple[Walk, Walk],
+    parting: Parting | None,
+    help_text: str,
+) -> Diagnostic:
+    worst = outcomes[0]
+    error = worst.error[0] or worst.error[1]
+    if error is not None:
+        side = 0 if worst.error[0] is not None else 1
+        message = f"{'AB'[side]} raises {said(error)}, {'BA'[side]} runs"
+        span, label = _place(calls[side].side, error), "raised here"
+    else:
+        numbers = [o for o in outcomes if o.run.largest is not None and o.run.name.startswith("forward, B")]
+        top = max(numbers, key=lambda o: o.run.largest or 0.0, default=worst)
+        message = f"A and B are different functions: {top.run.name}: {top.say or top.run.result}"
+        span, label = None, ""
+    labels: list[Label] = []
+    notes: list[str] = []
+    if parting is not None:
+        steps = [
+            walk.rows[i] if i is not None else None
+            for walk, i in zip(walks, (parting.a, parting.b), strict=True)
+        ]
+        notes.append(_parting(steps, parting))
+        if span is None:
+            places = [(s, n) for s, n in zip(steps, "AB", strict=True) if s is not None]
+            if places:
+                span, label = places[0][0].span, f"{places[0][1]} goes its own way here: `{places[0][0].op}`"
+            labels = [Label(s.span, f"{n} does `{s.op}`") for s, n in places[1:]]
+    left = lab.plan.left()
+    if left:
+        shown = ", ".join(f"{x.side}'s `{printable(x.name)}` {list(x.shape)}" for x in left[:4])
+        more = f" and {len(left) - 4} more" if len(left) > 4 else ""
+        notes.append(f"not moved: {shown}{more}")
+    evidence = [("run", "result"), *((o.run.name, o.run.result) for o in outcomes[:6])]
+    help_line = help_text
+    if not help_line and left:
+        help_line = "say with --map A.NAME=B.NAME which weights belong together"
+    return Diagnostic(
+        as301_different.CODE,
+        "error",
+        message,
+        span,
+        label,
+        tuple(labels),
+        tuple(notes),
+        help_line,
+        tuple(evidence),
+    )
+
+
+def _parting(steps: Sequence[Step | None], parting: Parting) -> str:
+    places = [
+        f"{name} line {step.line} `{step.op}`" if step is not None else f"{name} has no further step"
+        for name, step in zip("AB", steps, strict=True)
+    ]
+    text = f"first differs at {places[0]}, {places[1]}"
+    if parting.heads:
+        text += f", in head {', '.join(map(str, parting.heads))}"
+    return f"{text}: {parting.note}" if parting.note else text
+
+
+def _state(calls: tuple[Calls, Calls], outcomes: Sequence[Outcome], same: bool) -> Diagnostic:
+    first = outcomes[0]
+    error = first.error[0] or first.error[1]
+    span = None
+    if error is not None:
+        span = _place(calls[0 if first.error[0] is not None else 1].side, error)
+    prefix = "A and B are the same function, but " if same else "A and B also keep other state: "
+    evidence = [("run", "result"), *((o.run.name, o.run.result) for o in outcomes[:6])]
+    return Diagnostic(
+        as302_other_state.CODE,
+        "error",
+        f"{prefix}{first.say or first.run.result}",
+        span,
+        "raised here" if span is not None else "",
+        evidence=tuple(evidence) if len(outcomes) > 1 else (),
+    )
+
+
+def _place(side: Side, error: BaseException) -> Span | None:
+    """The last line of the user's own file that the traceback passes."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if f.filename == side.target.file]
+    if not own or own[-1].lineno is None:
+        return None
+    last = own[-1]
+    line = last.lineno or 1
+    start = (last.colno or 0) + 1
+    end = (last.end_colno or last.colno or 0) + 1
+    return Span(last.filename, line, start, last.end_lineno or line, max(end, start + 1))
