@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import enum
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -261,6 +262,10 @@ def _plan(
         if made is not None:
             plan.modules[name] = made
         plan.roles[name] = role
+        if isinstance(p.annotation, type) and issubclass(p.annotation, enum.Enum):
+            plan.values[name] = next(iter(p.annotation))
+            del plan.roles[name]
+            continue
         if p.annotation in (bool, "bool"):
             plan.flags.add(name)
         if is_size(role):
@@ -372,7 +377,7 @@ def _is_huge(named: Mapping[str, inspect.Parameter]) -> bool:
 
 
 _MODULE_PARAMETER = re.compile(
-    r"attn|attention|feed_?forward|^ffn?$|mlp|^fn$|^net$|module|sublayer|encoder|decoder|embed$|generator"
+    r"attn|attention|feed_?forward|proj$|^ffn?$|mlp|^fn$|^net$|module|sublayer|encoder|decoder|embed$|generator"
 )
 
 
@@ -380,6 +385,8 @@ def _inner_module(name: str, p: inspect.Parameter, target: Target) -> Any:
     """A class of the same file for a parameter that takes a module (`self_attn`, `feed_forward`)."""
     if _is_plain(p) or p.default is not _EMPTY or not _MODULE_PARAMETER.search(name.lower()):
         return None
+    if name.endswith("proj"):
+        return name
     key = "attention" if re.search("attn|attention", name.lower()) else name.lower().replace("_", "")
     classes = [
         (n, v)
@@ -441,7 +448,12 @@ def _arguments(
     return arguments, guessed
 
 
-def _make_inner(cls: type[nn.Module], sizes: Sizes, target: Target) -> nn.Module:
+def _make_inner(cls: type[nn.Module] | str, sizes: Sizes, target: Target) -> nn.Module:
+    if isinstance(cls, str):
+        inner = sizes.H * sizes.D
+        if cls.startswith(("k", "v")):
+            return nn.Linear(sizes.C, sizes.G * sizes.D)
+        return nn.Linear(sizes.C, inner) if cls.startswith("q") else nn.Linear(inner, sizes.C)
     if cls is nn.Identity:
         return nn.Identity()
     values = {}

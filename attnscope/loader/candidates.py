@@ -161,6 +161,20 @@ def mask(shape: str, convention: str, axes: tuple[str | None, ...], keys: int, p
     return Candidate(f"[{shown}] {_SAYS[convention]}", make, axes, convention, f"{shape}|{pattern}")
 
 
+def block_mask() -> Candidate:
+    """A causal `BlockMask` for flex attention."""
+
+    def make(frame: Frame) -> Any:
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        def causal(b: Any, h: Any, q: Any, k: Any) -> Any:
+            return q >= k
+
+        return create_block_mask(causal, None, None, frame.T, frame.T, device="cpu")
+
+    return Candidate("causal BlockMask", make, ("T", "S"), "allowed", "")
+
+
 def repattern(candidate: Candidate, pattern: str, keys: int) -> Candidate:
     """The same mask with another pattern of allowed keys."""
     shape = candidate.pattern.partition("|")[0]

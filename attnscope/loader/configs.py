@@ -224,6 +224,9 @@ def _fields(cls: Any) -> dict[str, Any]:
         for f in dataclasses.fields(cls):
             if f.init:
                 has_factory = f.default_factory is not dataclasses.MISSING
+                if f.default is None and f.type in (int, "int"):
+                    made[f.name] = empty
+                    continue
                 made[f.name] = (
                     None if has_factory else empty if f.default is dataclasses.MISSING else f.default
                 )

@@ -239,6 +239,29 @@ def _dotted_name(path: Path, tree: ast.Module) -> tuple[list[str], Path]:
     return parts, folder
 
 
+def _repository_roots(tree: ast.Module, path: Path) -> list[str]:
+    """Folders above the file from which its absolute imports are found: `from models.layers import x`."""
+    tops = {
+        n.module.partition(".")[0]
+        for n in ast.walk(tree)
+        if isinstance(n, ast.ImportFrom) and n.module and not n.level
+    }
+    tops |= {a.name.partition(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    roots = []
+    for top in sorted(tops - set(sys.stdlib_module_names) - set(sys.modules)):
+        if importlib.machinery.PathFinder.find_spec(top, [str(path.parent), *sys.path]) is None:
+            for folder in list(path.parents)[1:6]:
+                holds = (folder / top).is_dir() and any((folder / top).glob("*.py"))
+                if (
+                    holds
+                    or ((folder / top).is_dir() and path.is_relative_to(folder / top))
+                    or (folder / f"{top}.py").is_file()
+                ):
+                    roots.append(str(folder))
+                    break
+    return roots
+
+
 def _forget(top: str) -> None:
     for name in [n for n in _owned if n == top or n.startswith(top + ".")]:
         if sys.modules.get(name) is _owned[name]:
@@ -288,7 +311,7 @@ def load_file(path: Path, console_err: TextIO) -> Loaded:
     parts, root = _dotted_name(path, tree)
     parts = _free_name(parts, root)
     name = ".".join(parts)
-    paths = [str(root)] if str(root) == str(path.parent) else [str(root), str(path.parent)]
+    paths = list(dict.fromkeys((str(root), str(path.parent), *_repository_roots(tree, path))))
     env = Environment(tuple(paths), console_err, argv=(str(path),), own=parts[0])
     env.finder.starred.extend(_unbound(tree))
     before = set(sys.modules)
@@ -506,7 +529,7 @@ class _Loading:
 
 def load_failed(file: Path, error: BaseException) -> LoadFailed:
     """What is said when a definition that is needed raised at import time."""
-    line = _line_in(error, str(file))
+    line = _line_in(error, str(file), deep=True)
     where = f"{printable(file)}:{line}" if line else printable(file)
     return LoadFailed(
         f"`{where}` raises {type(error).__name__} when it is imported: {printable(error)}", "", error
@@ -517,12 +540,12 @@ def _is_future(node: ast.stmt) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
-def _line_in(error: BaseException, file: str) -> int | None:
-    """The line of the file's own top level at which `error` came out."""
+def _line_in(error: BaseException, file: str, deep: bool = False) -> int | None:
+    """The line of the file's own top level (`deep`: of its innermost frame) at which `error` came out."""
     line = None
     tb = error.__traceback__
     while tb is not None:
-        if tb.tb_frame.f_code.co_filename == file and tb.tb_frame.f_code.co_name == "<module>":
+        if tb.tb_frame.f_code.co_filename == file and (deep or tb.tb_frame.f_code.co_name == "<module>"):
             line = tb.tb_lineno
         tb = tb.tb_next
     return line

@@ -352,7 +352,8 @@ class _Search:
             import ast
 
             prior = roles.mask_convention(ast.unparse(self.built.target.tree), p.name)
-        return list(
+        block = [cand.block_mask()] if "flex_attention" in self.source and pattern == "causal" else []
+        return block + list(
             cand.masks(self.frame, prior, padding=p.role == "padding", keys=self._keys(), pattern=pattern)
         )
 
@@ -372,6 +373,8 @@ class _Search:
                 return [*cand.second(), _SAME, cand.NONE]
             case "mask" | "padding":
                 return [*self._mask_options(p), cand.NONE]
+            case "lengths":
+                return [Candidate("[0, T]", lambda f: torch.tensor([0, f.T], dtype=torch.int32)), cand.NONE]
             case "bias":
                 return cand.biases()
             case "head_mask":

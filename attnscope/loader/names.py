@@ -125,6 +125,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), role)
     for pattern, role in (
         (r"drop|(^|_)p$|_prob$|path_rate", "zero"),
+        (r"sliding|_indices$", "none"),
         (r"eps(ilon)?$|(^|_)eps", "eps"),
         (r"theta|rope_base|rope_freq|freq_base|rotary_.*base", "theta"),
         (r"(layer|block)_?(idx|id|index|num(ber)?|i)$", "index"),
@@ -231,7 +232,7 @@ def plain_value(role: str | None) -> Any:
     if role == "layer_types":
         return ["full_attention"] * 4
     if role == "rope_parameters":
-        return {"rope_type": "default", "rope_theta": 10000.0}
+        return {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
     return _PLAIN.get(role or "none")
 
 

@@ -166,12 +166,16 @@ class ViTAttention(nn.Module):
         self.qkv = nn.Linear(dim, dim * 3, bias=qkv_bias)
         self.proj = nn.Linear(dim, dim)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False
+    ) -> torch.Tensor:
         """[B, T, C] -> [B, T, C]"""
         b, t, c = x.shape
         q, k, v = self.qkv(x).reshape(b, t, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
         out: torch.Tensor = self.proj(
-            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, c)
+            F.scaled_dot_product_attention(q, k, v, attn_mask, 0.0, is_causal)
+            .transpose(1, 2)
+            .reshape(b, t, c)
         )
         return out
 
@@ -199,7 +203,63 @@ class Mlp(nn.Module):
         return out
 
 
+class Dropout(nn.Dropout):
+    """A dropout layer of another library, whatever further arguments it takes."""
+
+    def __init__(self, p: float = 0.0, *args: Any, **kwargs: Any) -> None:
+        super().__init__(p)
+
+
+def memory_efficient_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | None = None,
+    p: float = 0.0,
+    scale: float | None = None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """xformers' attention on [B, T, H, D] (or [B, T, D])."""
+    split = query.dim() == 4
+    q, k, v = (t.transpose(1, 2) if split else t for t in (query, key, value))
+    bias = attn_bias if isinstance(attn_bias, torch.Tensor) else None
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
+    return out.transpose(1, 2) if split else out
+
+
+def flash_attn_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """flash_attn's attention on [B, T, H, D]; fewer key/value heads are repeated."""
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=softmax_scale).transpose(1, 2)
+
+
+def flash_attn_qkvpacked_func(qkv: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """The same with q, k, v stacked on axis 2: [B, T, 3, H, D]."""
+    q, k, v = qkv.unbind(2)
+    return flash_attn_func(q, k, v, *args, **kwargs)
+
+
+# By the end of a class's name, where the name itself is not known.
+ENDINGS: tuple[tuple[str, Any], ...] = (
+    ("Dropout", Dropout),
+    ("RMSNorm", RMSNorm),
+    ("LayerNorm", nn.LayerNorm),
+    ("Linear", ParallelLinear),
+)
+
 KNOWN: dict[str, Any] = {
+    "memory_efficient_attention": memory_efficient_attention,
+    "flash_attn_func": flash_attn_func,
+    "flash_attn_qkvpacked_func": flash_attn_qkvpacked_func,
     "ColumnParallelLinear": ParallelLinear,
     "RowParallelLinear": ParallelLinear,
     "QKVParallelLinear": ParallelLinear,

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from attnscope.loader import standins
 
@@ -84,8 +84,9 @@ class PlainStandIn:
 class Stub:
     """A name of a package that is not installed."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, computed: bool = False) -> None:
         self.__dict__["_stub_path"] = path
+        self.__dict__["_stub_computed"] = computed
         self.__dict__["__name__"] = path.rpartition(".")[2]
         self.__dict__["__qualname__"] = self.__dict__["__name__"]
         self.__dict__["__doc__"] = None
@@ -96,6 +97,7 @@ class Stub:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
+        self._needs_package()
         value = attribute(f"{self._stub_path}.{name}")
         self.__dict__[name] = value
         return value
@@ -106,7 +108,14 @@ class Stub:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and isinstance(args[0], (type, types.FunctionType)):
             return Stub(self._stub_path) if _is_factory(sys._getframe(1), args[0].__name__) else args[0]
-        return Stub(self._stub_path)
+        if args and isinstance(args[0], nn.Module):
+            return args[0]  # a wrapper (`quant_noise`, `checkpoint_wrapper`) computes what it wraps
+        return Stub(self._stub_path, computed=any(isinstance(a, Tensor) for a in (*args, *kwargs.values())))
+
+    def _needs_package(self) -> None:
+        """What was computed from a tensor is asked for: only the real package knows it."""
+        if self._stub_computed:
+            raise MissingImport(self._stub_path)
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         return (base_class(self._stub_path),)
@@ -125,6 +134,7 @@ class Stub:
         return False
 
     def __getitem__(self, key: Any) -> Any:
+        self._needs_package()
         return Stub(self._stub_path)
 
     def __or__(self, other: Any) -> Any:
@@ -139,6 +149,7 @@ class Stub:
         return False
 
     def __iter__(self) -> Iterator[Any]:
+        self._needs_package()
         return iter(())
 
     def __len__(self) -> int:
@@ -186,6 +197,11 @@ def attribute(path: str) -> Any:
     for table in (own, standins.KNOWN):
         if name in table:
             return table[name]
+    pattern = next(
+        (made for end, made in standins.ENDINGS if name.endswith(end) and name[:1].isupper()), None
+    )
+    if pattern is not None:
+        return pattern
     if name.endswith(("Error", "Exception", "Warning")) and name[:1].isupper():
         return type(name, (Exception,), {})
     return Stub(path)

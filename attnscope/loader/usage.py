@@ -21,6 +21,9 @@ _FIRST: dict[str, tuple[str, ...]] = {
     "Conv2d": ("C", "C"),
     "Embedding": ("vocab", "C"),
     "GroupNorm": ("groups", "C"),
+    "TransformerEncoderLayer": ("C", "H", "ffn"),
+    "TransformerDecoderLayer": ("C", "H", "ffn"),
+    "TransformerEncoder": ("none", "layers"),
 }
 _SQUARE = {"ones", "zeros", "empty", "full", "tril", "triu", "rand", "eye"}
 

@@ -372,6 +372,43 @@ def test_a_file_that_is_no_python_is_told(tmp_path: Path) -> None:
             load_target(f"{tmp_path / 'bad.py'}:X", console_err=io.StringIO())
 
 
+def test_absolute_imports_of_a_repository_are_found_from_a_file_deep_in_it(tmp_path: Path) -> None:
+    layers = tmp_path / "models_of_repo" / "layers"
+    layers.mkdir(parents=True)
+    (layers / "scale.py").write_text("def scale(d):\n    return d**-0.5\n")
+    (layers / "attn.py").write_text(
+        "from torch import nn\nfrom models_of_repo.layers.scale import scale\n\n"
+        "class A(nn.Module):\n    def __init__(self, d):\n"
+        "        super().__init__()\n        self.s = scale(d)\n"
+    )
+    err = io.StringIO()
+    built = construct(load_target(f"{layers / 'attn.py'}:A", console_err=err))
+    assert built.error is None and err.getvalue() == ""
+
+
+def test_a_dotted_name_is_found_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "dotted_pkg"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import nosuch_needed\n")
+    (folder / "mod.py").write_text("from torch import nn\n\nclass A(nn.Module):\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_target("dotted_pkg.mod:A", console_err=io.StringIO()).name == "A"
+    with pytest.raises(UsageError, match=r"there is no module `dotted_pkg\.mud`"):
+        load_target("dotted_pkg.mud:A", console_err=io.StringIO())
+    with pytest.raises(UsageError, match="neither a built-in layer, a file nor a module; did you mean"):
+        load_target("multihed", console_err=io.StringIO())
+
+
+def test_a_class_that_fails_at_import_is_told_and_its_neighbours_still_load(tmp_path: Path) -> None:
+    (tmp_path / "half.py").write_text(
+        "from torch import nn\n\nclass Good(nn.Module):\n    pass\n\n"
+        "class Bad(nn.Module):\n    size = 1 / 0\n"
+    )
+    assert load_target(f"{tmp_path / 'half.py'}:Good", console_err=io.StringIO()).name == "Good"
+    with pytest.raises(UsageError, match=r"half\.py:7` raises ZeroDivisionError when it is imported"):
+        load_target(f"{tmp_path / 'half.py'}:Bad", console_err=io.StringIO())
+
+
 def test_two_files_of_one_name_do_not_mix(tmp_path: Path) -> None:
     for n in (1, 2):
         folder = tmp_path / str(n)
