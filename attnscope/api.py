@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,15 @@ from attnscope.schema import Attention, Mask, ModelInfo, Output, Step, TensorInf
 if TYPE_CHECKING:
     import os
 
+    import torch
     from torch import Tensor, nn
 
+    from attnscope.comparison import Comparison
     from attnscope.layers.options import Options
     from attnscope.record import Recording
     from attnscope.runner.watch import Watch
     from attnscope.steps import Steps
+    from attnscope.targets import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,8 @@ class Keep:
     """What a trace keeps of a run.
 
     `attention`: look for attention at all; `weights`: keep its weights, not the masks alone.
-    `cells`: reduce weights to at most so many cells a side, with the `top` heaviest keys of each query, as
-    soon as they were used (None: keep each matrix whole). `scores`: also the scores before the mask.
+    `cells`: reduce weights of more queries or keys than that to so many cells a side, with the `top` heaviest
+    keys of each query, as soon as they were used (None: keep each matrix whole). `scores`: also the scores before the mask.
     `values`: the numbers of every step. `inner`: also the steps of PyTorch's own code.
     """
 
@@ -102,6 +105,55 @@ def mask(
     return build(kind, length, window=window, prefix=prefix, queries=queries, offset=offset)
 
 
+def compare(
+    a: nn.Module | str,
+    b: nn.Module | str,
+    *inputs: Any,
+    args: Sequence[str] = (),
+    args_a: Sequence[str] = (),
+    args_b: Sequence[str] = (),
+    inputs_a: Sequence[Any] = (),
+    inputs_b: Sequence[Any] = (),
+    maps: Sequence[str] = (),
+    causal: bool = True,
+    layout: str | None = None,
+    dtype: torch.dtype | None = None,
+    seed: int = 123,
+) -> Comparison:
+    """Whether two modules are the same function once the weights of `a` are in `b`; neither is changed.
+
+    Args:
+        a, b: modules, or targets as on the command line (`multihead`, `my_model.py:Attention`).
+        inputs: what both are called with, tensors or expressions (default: made, as by `attnscope check`);
+            `inputs_a` and `inputs_b` for one of them.
+        args: constructor arguments of targets, `NAME=EXPR`; `args_a` and `args_b` for one of them.
+        maps: `A.NAME=B.NAME`, with slices and `.T`, for weights that neither names nor layouts tell.
+        causal: whether a mask that has to be made is causal.
+        layout: `btc`, `tbc` or `nc`, the axes of the inputs.
+        dtype: the type to compare in (default: float64 where both can).
+        seed: of weights and inputs that are made.
+
+    Raises UsageError where the two cannot be compared.
+    """
+    from attnscope.equivalence import compare
+
+    return compare(
+        a,
+        b,
+        args=args,
+        args_a=args_a,
+        args_b=args_b,
+        inputs=inputs,
+        inputs_a=inputs_a,
+        inputs_b=inputs_b,
+        maps=maps,
+        causal=causal,
+        layout=layout,
+        dtype=dtype,
+        seed=seed,
+    )
+
+
 def trace_layer(
     options: Options,
     *,
@@ -160,6 +212,49 @@ def trace_layer(
     return _trace(recording, info, keep, tokens=tuple(tokens), embedding=said)
 
 
+def trace_target(
+    request: Request,
+    *,
+    tokens: Sequence[Token] = (),
+    encoding: str = "gpt2",
+    keep: Keep | None = None,
+) -> Trace:
+    """Run a user's module once, on the ids of `tokens` or on what was given or guessed.
+
+    What the module raises is no exception here: the trace then has the steps up to the fault, and findings
+    that explain it. Raises UsageError for what the command line got wrong.
+    """
+    import torch
+
+    from attnscope.crashes import Crash, diagnose
+    from attnscope.loader.importing import run_user_code
+    from attnscope.preserve import global_state
+    from attnscope.targets import prepare
+    from attnscope.text import vocabulary_size
+
+    keep = keep or Keep(output=True)
+    ids = [token.id for token in tokens] or None
+    prepared = prepare(request, ids, vocabulary_size(encoding) if ids else None)
+    if prepared.crash is not None or prepared.call is None:
+        assert prepared.crash is not None
+        findings = diagnose(prepared.crash)
+        return Trace(prepared.info(), tuple(tokens), None, tuple, tuple, findings=findings)
+    module, call = prepared.module, prepared.call
+    module.train(request.train)
+
+    def run() -> Recording:
+        torch.manual_seed(prepared.built.seed)
+        return _record(module, call.args, call.kwargs, keep, call.axes)
+
+    with global_state():
+        recording = run_user_code(prepared.built.target.environment, run)
+    result = _trace(recording, prepared.info(), keep, tokens=tuple(tokens))
+    if recording.error is None:
+        return result
+    crash = Crash(recording.error, "forward", module, result.steps, type(module))
+    return replace(result, findings=diagnose(crash))
+
+
 def _embed(options: Options, tokens: Sequence[Token], encoding: str) -> tuple[Tensor, str]:
     import torch
 
@@ -200,7 +295,10 @@ def _pool(cells: int, top: int) -> Callable[[Any], Any]:
     from attnscope.pooling import pool, pool_size
 
     def reduce(weights: Any) -> Any:
-        factor = pool_size(max(weights.shape[-2:]), cells)
+        longest = max(weights.shape[-2:])
+        if longest <= cells:
+            return None  # every number can be shown
+        factor = pool_size(longest, cells)
         return pool(weights, factor, factor, top)
 
     return reduce

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from attnscope.errors import UsageError
 
-_FOLDERS = ("crashes", "checks")
+_FOLDERS = ("crashes", "checks", "equivalence")
 _TITLE = re.compile(r"\A\s*(AS\d{3}):\s*(.+)")
 
 

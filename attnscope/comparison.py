@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from attnscope.diagnostic import Diagnostic
-from attnscope.schema import ModelInfo, Trace
+from attnscope.schema import ModelInfo, Shown, Trace
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
-    """One of the two modules. `raised` is what constructing or calling it raised; `operations` counts steps."""
+    """One of the two modules. `raised`: what making or calling it raised; `operations`: how many steps."""
 
     name: str
     model: ModelInfo
@@ -24,7 +24,7 @@ class ComparedSide:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One parameter of B and the parameters of A that it was filled from. `how`: `same name`, `transposed` …"""
+    """One parameter of B, and those of A that filled it. `how`: `same name`, `transposed`, `rows 0 to 7` …"""
 
     target: str
     sources: tuple[str, ...]
@@ -34,7 +34,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Neutral:
-    """A parameter that the other side lacks, set so that it does nothing: `value` is `0` or `the identity`."""
+    """A parameter that the other side lacks, set to do nothing: `value` is `0` or `the identity`."""
 
     side: str
     name: str
@@ -93,9 +93,9 @@ class Parting:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Whether two modules are the same function, with the evidence. `layout` says how fused weights were read."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Shown):
+    """Whether two modules are the same function, and the evidence. `layout`: how fused weights were read."""
 
     a: ComparedSide
     b: ComparedSide

@@ -16,13 +16,13 @@ import attnscope
 ROOT = Path(attnscope.__file__).parent
 
 RANKS = {
-    0: "schema diagnostic errors source",
+    0: "schema diagnostic comparison errors source",
     1: """text masks pooling render
         ops tensors preserve sdpa capture recording record recorder
         scope vocabulary dims axis_rules axes details steps attention parallel""",
     2: "layers loader inputs",
     3: "crashes checks",
-    4: "runner equivalence comparison codebook api",
+    4: "runner equivalence codebook api",
     5: "cli __main__",
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names.split()}

@@ -8,15 +8,14 @@ Why it matters: two versions of one attention that are believed to be the same a
 another mask, scale, order of heads or layout of its weights, and a checkpoint of one gives nonsense in the
 other.
 
-The finding names the first step at which the two traces part: before it both hold the same numbers.
+Example:
 
-Wrong, beside a layer that divides by the square root of the head dimension:
+    def scores(q, k):
+        return q @ k.transpose(-2, -1)          # beside q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
 
-    scores = q @ k.transpose(-2, -1)
-
-Right:
-
-    scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
+Cure: look at the step that the finding names: before it both hold the same numbers. Give both the same
+scale, mask, order of heads or layout of weights there; where only names differ, say with `--map` what belongs
+together.
 """
 
 from __future__ import annotations

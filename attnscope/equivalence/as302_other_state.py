@@ -6,13 +6,13 @@ checkpoint in another way.
 
 Why it matters: the difference shows only later, when the module is trained, moved, saved or loaded.
 
-Wrong:
+Example:
 
     self.heads = [nn.Linear(d, d) for _ in range(n)]
 
-Right:
-
-    self.heads = nn.ModuleList(nn.Linear(d, d) for _ in range(n))
+Cure: register what belongs to the module: layers in `nn.ModuleList`, masks and tables with
+`register_buffer(..., persistent=False)`; write into copies; transpose or permute weights where they are
+loaded.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnscope.equivalence.sides import Side
 from attnscope.errors import UsageError
 from attnscope.loader import CallInputs, make_inputs
-from attnscope.loader.expressions import parse_binding, printable
+from attnscope.loader.expressions import parse_binding, printable, value_of
 from attnscope.loader.importing import run_user_code
 from attnscope.loader.roles import Parameter, forward_parameters
 
@@ -83,7 +83,7 @@ class Calls:
     def at(
         self, batch: int, length: int, dtype: torch.dtype | None, start: int = 0
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments for the first `batch` entries and the tokens from `start` on, `length` of them; copies."""
+        """Arguments for the first `batch` entries and `length` tokens from `start` on; copies."""
         memo: dict[int, Any] = {}
         names = [*self.inputs.names] + [f"argument {i}" for i in range(len(self.inputs.args))]
 
@@ -183,9 +183,9 @@ def tensors_of(value: Any, depth: int = 0) -> list[Tensor]:
 
 def make_calls(
     sides: tuple[Side, Side],
-    inputs: Sequence[str],
-    inputs_a: Sequence[str],
-    inputs_b: Sequence[str],
+    inputs: Sequence[Any],
+    inputs_a: Sequence[Any],
+    inputs_b: Sequence[Any],
     *,
     causal: bool,
     layout: str | None,
@@ -203,7 +203,7 @@ def make_calls(
     for side, more in zip(sides, (inputs_a, inputs_b), strict=True):
         own.append([*_taken(inputs, side), *more])
     for text in inputs:
-        if not any(text in texts for texts in own):
+        if isinstance(text, str) and not any(text in texts for texts in own):
             raise UsageError(
                 f"neither module's forward has an argument `{printable(parse_binding(text).name)}`"
             )
@@ -218,15 +218,19 @@ def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in module.named_parameters()}
 
 
-def _taken(inputs: Sequence[str], side: Side) -> list[str]:
+def _taken(inputs: Sequence[Any], side: Side) -> list[Any]:
     """The `--input` texts that this side's forward has an argument for."""
     names = {p.name for p in forward_parameters(side.module)}
-    return [text for text in inputs if (name := parse_binding(text).name) is None or name in names]
+    return [
+        value
+        for value in inputs
+        if not isinstance(value, str) or (name := parse_binding(value).name) is None or name in names
+    ]
 
 
 def _make(
     side: Side,
-    inputs: Sequence[str],
+    inputs: Sequence[Any],
     length: int,
     causal: bool,
     layout: str | None,
@@ -234,8 +238,11 @@ def _make(
     dtype: torch.dtype | None,
 ) -> Calls:
     parameters = tuple(forward_parameters(side.module))
-    if isinstance(side.module, nn.MultiheadAttention) and not inputs:
-        return Calls(side, _mha(side.module, length, causal, seed), parameters)
+    if isinstance(side.module, nn.MultiheadAttention) and len(inputs) <= 1:
+        x = _one_input(inputs, layout, seed)
+        return Calls(side, _mha(side.module, x, length, causal, seed), parameters)
+    if any(not isinstance(value, str) for value in inputs):
+        return Calls(side, _as_given(inputs, parameters, layout), parameters)
     state = torch.get_rng_state()
     try:
         torch.manual_seed(seed)
@@ -245,10 +252,49 @@ def _make(
     return Calls(side, made, parameters)
 
 
-def _mha(module: nn.MultiheadAttention, length: int, causal: bool, seed: int) -> CallInputs:
+def _one_input(inputs: Sequence[Any], layout: str | None, seed: int) -> Tensor | None:
+    """The one sequence that was given, as [B, T, C]."""
+    if not inputs:
+        return None
+    value = inputs[0]
+    if isinstance(value, str):
+        names = {"torch": torch, "B": BATCH, "T": max(LENGTHS)}
+        torch.manual_seed(seed)
+        value = value_of(parse_binding(value).expression, names, "--input")
+    if not isinstance(value, Tensor) or value.dim() not in (2, 3):
+        raise UsageError(
+            "nn.MultiheadAttention takes one tensor [B, T, C]", 'as in --input "torch.randn(2, 5, 16)"'
+        )
+    value = value[None] if value.dim() == 2 else value
+    return value.transpose(0, 1) if layout == "tbc" else value
+
+
+def _as_given(inputs: Sequence[Any], parameters: Sequence[Parameter], layout: str | None) -> CallInputs:
+    """A call with values from Python; axis 0 is B and axis 1 is T unless `layout` says otherwise."""
+    if any(isinstance(value, str) for value in inputs):
+        raise UsageError("inputs are all values or all expressions", "give tensors alone")
+    main = inputs[0]
+    if not isinstance(main, Tensor) or main.dim() < 1:
+        raise UsageError("the first input is no tensor", "give [B, T, C] or token ids [B, T]")
+    known = layout or ("nc" if main.dim() == 1 or (main.dim() == 2 and main.is_floating_point()) else "btc")
+    front: dict[str, tuple[str | None, ...]] = {"tbc": ("T", "B"), "nc": ("T",), "btc": ("B", "T")}
+    letters = front[known] + (None,) * main.dim()
+    size = dict(zip(letters, main.shape, strict=False))
+    names = tuple(p.name for p in parameters)[: len(inputs)]
+    names += tuple(f"argument {i}" for i in range(len(names), len(inputs)))
+    main_axes = tuple("C" if i == main.dim() - 1 and i > 1 else letters[i] for i in range(main.dim()))
+    return CallInputs(
+        tuple(inputs), {}, names, {names[0]: main_axes}, known, size.get("B", 1), size["T"] or 1
+    )
+
+
+def _mha(
+    module: nn.MultiheadAttention, given: Tensor | None, length: int, causal: bool, seed: int
+) -> CallInputs:
     """`nn.MultiheadAttention` on one sequence with itself, under a causal mask of its own polarity."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(BATCH, length, module.embed_dim, generator=generator)
+    x = torch.randn(BATCH, length, module.embed_dim, generator=generator) if given is None else given
+    batch, length = x.shape[:2]
     kwargs: dict[str, Any] = {"need_weights": False}
     if causal:
         kwargs["attn_mask"] = torch.ones(length, length, dtype=torch.bool).triu(1)
@@ -263,7 +309,7 @@ def _mha(module: nn.MultiheadAttention, length: int, causal: bool, seed: int) ->
         names=names,
         axes={**axes, "attn_mask": ("T", "S")},
         layout="btc" if module.batch_first else "tbc",
-        batch=BATCH,
+        batch=batch,
         length=length,
         causal=causal,
         mask="blocked" if causal else "",
@@ -322,5 +368,5 @@ def _translated(good: Calls, bad: Calls) -> Calls:
     if not set(values) <= names:
         return bad
     args = tuple(values[n] for n in good.inputs.names)
-    kwargs = {n: v for n, v in good.inputs.kwargs.items()}
+    kwargs = dict(good.inputs.kwargs)
     return replace(bad, inputs=replace(good.inputs, args=args, kwargs=kwargs, error=bad.inputs.error))

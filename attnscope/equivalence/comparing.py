@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,6 @@ from attnscope.comparison import ComparedSide, Comparison
 from attnscope.equivalence import experiments, verdict
 from attnscope.equivalence.calls import Calls, make_calls
 from attnscope.equivalence.decoding import decoding
-from attnscope.equivalence.differences import TOLERANCE
 from attnscope.equivalence.experiments import Outcome, said
 from attnscope.equivalence.lab import Lab, telling, tolerance_of
 from attnscope.equivalence.loading import loading
@@ -33,9 +31,9 @@ def compare(
     args: Sequence[str] = (),
     args_a: Sequence[str] = (),
     args_b: Sequence[str] = (),
-    inputs: Sequence[str] = (),
-    inputs_a: Sequence[str] = (),
-    inputs_b: Sequence[str] = (),
+    inputs: Sequence[Any] = (),
+    inputs_a: Sequence[Any] = (),
+    inputs_b: Sequence[Any] = (),
     maps: Sequence[str] = (),
     causal: bool = True,
     layout: str | None = None,
@@ -47,7 +45,7 @@ def compare(
     Args:
         a, b: modules, or TARGETs as on the command line.
         args: constructor arguments for each side that takes them, as `NAME=EXPR`; `args_a`, `args_b` for one.
-        inputs: arguments of `forward` likewise.
+        inputs: arguments of `forward` likewise, as texts or as values.
         maps: `A.NAME=B.NAME`, with slices and `.T`, for weights that names and layouts do not tell.
         causal: whether masks that have to be made are causal.
         layout: `btc`, `tbc` or `nc`, where the modules do not prove theirs.
@@ -137,7 +135,7 @@ def _more(lab: Lab) -> Iterator[Outcome]:
 def _lab(
     calls: tuple[Calls, Calls], maps: Sequence[str], dtype: torch.dtype | None, seed: int
 ) -> tuple[Lab, Outcome]:
-    """The lab with the first plan that makes both equal, else the usual plan; and how both run as they are."""
+    """The lab with the first plan that makes both equal, else the usual one; and how both run as they are."""
     tables = Table(calls[0].side.module), Table(calls[1].side.module)
     vector, own = telling(tables[0], seed), tables[1].vector()
     heads = calls[0].side.heads or calls[1].side.heads, calls[1].side.heads or calls[0].side.heads
@@ -273,22 +271,18 @@ def _side(calls: Calls, seen: Walk, seed: int, raised: str) -> ComparedSide:
     )
 
 
+_MASK_SAYS = {"allowed": "True = may attend", "blocked": "True = blocked", "additive": "added to the scores"}
+
+
 def _notes(calls: tuple[Calls, Calls]) -> Iterator[str]:
+    said_of = [c.inputs.guesses for c in calls]
+    if said_of[0] and said_of[0] == said_of[1]:
+        yield f"both are called with {said_of[0]}"
+    else:
+        yield from (
+            f"{c.side.name} is called with {text}" for c, text in zip(calls, said_of, strict=True) if text
+        )
     for c in calls:
-        if c.inputs.guesses:
-            yield f"{c.side.name} is called with {c.inputs.guesses}"
         if c.inputs.mask:
-            words = {
-                "allowed": "True = may attend",
-                "blocked": "True = blocked",
-                "additive": "added to the scores",
-            }
-            yield f"{c.side.name} is given a mask in its own convention: {words.get(c.inputs.mask, c.inputs.mask)}"
-
-
-def frames_of(error: BaseException) -> list[Any]:
-    """The frames of a traceback, outermost first."""
-    return list(traceback.extract_tb(error.__traceback__))
-
-
-__all__ = ["TOLERANCE", "compare", "frames_of"]
+            words = _MASK_SAYS.get(c.inputs.mask, c.inputs.mask)
+            yield f"{c.side.name} is given a mask in its own convention: {words}"

@@ -146,7 +146,7 @@ def _repeated(lab: Lab, a: tuple[Result, Result], b: tuple[Result, Result]) -> O
 
 
 def gradients(lab: Lab) -> Iterator[Outcome]:
-    """Gradients of one random projection of the output, with respect to the input and the moved parameters."""
+    """Gradients of a random projection of the output, for the input and the moved parameters."""
     generator = torch.Generator().manual_seed(5)
     for length in dict.fromkeys((lab.length, min(5, lab.length))):
         modules = lab.modules()

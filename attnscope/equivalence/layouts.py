@@ -162,7 +162,7 @@ def _repair(rows: Tensor, heads: int, pairs: str) -> Tensor:
 
 
 def join_heads(a: Tensor, b: Tensor, groups: int | None) -> Tensor | None:
-    """A's rows for B: the same, or key/value heads repeated for each query head of B; None if they do not fit."""
+    """A's rows for B: the same, or key/value heads repeated for B's query heads; None if they do not fit."""
     if a.shape == b.shape:
         return a
     if a.shape[1:] == b.shape[1:] and groups and b.shape[0] % a.shape[0] == 0 and a.shape[0] % groups == 0:

@@ -1,4 +1,4 @@
-"""Methods that take weights from elsewhere (`load_conv1d(state)`, `from_interleaved(wq, wk)`), in both modules."""
+"""Methods that take weights from elsewhere: `load_conv1d(state)`, `from_interleaved(wq, wk)`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -181,7 +182,7 @@ def _role(name: str) -> tuple[str, str, str, int | None]:
     elif re.fullmatch(r"b_?[qkvo]", parts[-1].lower()):
         part, parts[-1] = "bias", parts[-1][-1]
     head: int | None = None
-    for place, (word, number) in enumerate(zip(parts, parts[1:], strict=False)):
+    for place, (word, number) in enumerate(pairwise(parts)):
         if _HEADS.match(word.lower()) and number.isdigit():
             head = int(number)
             rest = parts[place + 2 :]
@@ -212,8 +213,6 @@ def _word(word: str) -> str:
 
 def _by_shape(params: list[Param]) -> list[Param]:
     """Roles that only shapes and order tell: a weight three times as high, four squares in a row."""
-    from dataclasses import replace
-
     roles: dict[str, str] = {}
     for prefix in dict.fromkeys(p.prefix for p in params):
         group = [p for p in params if p.prefix == prefix and p.head is None]

@@ -78,7 +78,7 @@ def _arrays(step: Step) -> list[NDArray[Any]]:
     found: list[NDArray[Any]] = []
     slices: list[NDArray[Any]] = []
     for info, values in zip(step.outputs, step.values or (), strict=False):
-        if values is None or values.dtype.kind not in "fiu" or values.size < 2:
+        if values is None or values.dtype.kind not in "fiub" or values.size < 2:
             continue
         found.append(_sorted(values))
         if "H" in info.axes and 1 < info.shape[info.axes.index("H")] <= 32:

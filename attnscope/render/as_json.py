@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnscope.comparison import Comparison
 from attnscope.diagnostic import Diagnostic, Report
 from attnscope.schema import (
     Attention,
@@ -51,6 +52,10 @@ def dumps(obj: object, command: str | None = None) -> str:
 
 
 def _body(obj: object) -> tuple[str, dict[str, Any]]:
+    if isinstance(obj, Comparison):
+        from attnscope.render.compare_json import comparison_body
+
+        return "compare", comparison_body(obj)
     if isinstance(obj, Trace):
         return "trace", trace_body(obj)
     if isinstance(obj, Mask):

@@ -107,8 +107,13 @@ def findings_lines(style: Style, findings: Sequence[Diagnostic], summary: bool =
 
 def object_lines(style: Style, obj: object) -> Lines:
     """The drawing of any object that a command or a function returns. Raises TypeError for others."""
+    from attnscope.comparison import Comparison
     from attnscope.diagnostic import Diagnostic, Report
 
+    if isinstance(obj, Comparison):
+        from attnscope.render.compare import draw_comparison
+
+        return draw_comparison(style, obj)
     if isinstance(obj, Trace):
         return trace_lines(style, obj)
     if isinstance(obj, Mask):

@@ -1,0 +1,345 @@
+"""Two modules side by side: the verdict, how the weights were moved, what was run, and both shape traces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from attnscope.comparison import ComparedSide, Comparison, Pair
+from attnscope.render.files import short_path
+from attnscope.render.findings import draw_findings
+from attnscope.render.layout import (
+    INDENT,
+    blank,
+    clip,
+    count,
+    heading,
+    pad,
+    paragraph,
+    row,
+    rows,
+    shape_text,
+    with_axes,
+    wrap,
+)
+from attnscope.render.terminal import Lines, Style, cell_len
+from attnscope.schema import Step
+
+SECTIONS = ("weights", "runs", "shapes")
+SIDE_BY_SIDE_FROM = 120
+
+
+def draw_comparison(style: Style, found: Comparison, show: Sequence[str] = SECTIONS) -> Lines:
+    """Both modules, the findings or the word `equal`, then the sections that `show` names."""
+    parts: list[Lines] = [_sides(style, found)]
+    if found.findings:
+        parts.append(draw_findings(style, found.findings, summary=False))
+    if "weights" in show and (found.moved or found.left or found.neutral):
+        parts.append(_weights(style, found))
+    if "runs" in show and found.runs:
+        parts.append(_runs(style, found))
+    if "shapes" in show and found.a.trace is not None and found.b.trace is not None:
+        parts.append(_shapes(style, found))
+    if found.notes:
+        parts.append([line for n in found.notes for line in paragraph(style, n, first="note: ", look="dim")])
+    parts.append(_verdict(style, found))
+    lines: Lines = []
+    for part in parts:
+        lines += [*([blank()] if lines else []), *part]
+    return lines
+
+
+def _sides(style: Style, found: Comparison) -> Lines:
+    lines: Lines = []
+    for letter, side in (("A", found.a), ("B", found.b)):
+        line = Text()
+        line.append(letter, style("title"))
+        line.append("  ")
+        lines += _wrapped(style, line, style.text(short_path(side.name)), "title")
+        config = [f"{k} {_value(v)}" for k, v in side.model.config.items()]
+        facts = [count(side.parameters, "parameter"), count(side.buffers, "buffer")]
+        facts += [count(side.operations, "operation")] if side.operations else []
+        mark = style.glyph(" · ", ", ")
+        for text in (mark.join(config), mark.join(facts), *(f"guessed: {g}" for g in side.model.guesses)):
+            lines += paragraph(style, text, first="   ", look="dim") if text else []
+    return lines
+
+
+def _wrapped(style: Style, first: Text, text: str, look: str) -> Lines:
+    indent = first.cell_len
+    lines: Lines = []
+    for number, part in enumerate(wrap(text, max(8, style.width - indent))):
+        line = first if number == 0 else Text(" " * indent)
+        lines.append(line.append(part, style(look)))
+    return lines
+
+
+def _value(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _weights(style: Style, found: Comparison) -> Lines:
+    arrow = style.glyph("←", "<-")
+    lines = [heading(style, "weights", "of A, moved into B"), blank()]
+    names = [style.text(m.target) for m in found.moved]
+    sources = [style.text(_sources(m.sources)) for m in found.moved]
+    most = max(10, (style.width - 8) // 3)
+    widths = [min(most, max(map(cell_len, part), default=0)) for part in (names, sources)]
+    room = max(8, style.width - len(INDENT) - sum(widths) - cell_len(arrow) - 6)
+    for moved, name, source in zip(found.moved, names, sources, strict=True):
+        cells = [
+            [Text(part, style("strong")) for part in wrap(name, widths[0])],
+            [Text(arrow, style("dim"))],
+            [Text(part) for part in wrap(source, widths[1])],
+            [Text(part, style("dim")) for part in wrap(style.text(moved.how), room)],
+        ]
+        table = rows(cells, [widths[0], cell_len(arrow), widths[1], room])
+        lines += [Text(INDENT).append_text(line) for line in table]
+    for neutral in found.neutral:
+        other = "B" if neutral.side == "A" else "A"
+        text = f"{neutral.side}'s {neutral.name} is set to {neutral.value}: {other} has none"
+        lines += paragraph(style, text, first=INDENT, look="care")
+    for left in found.left:
+        text = f"{left.side}'s {left.name} {list(left.shape)} was not moved: {left.why}"
+        lines += paragraph(style, text, first=INDENT, look="bad")
+    if found.layout:
+        lines += paragraph(style, found.layout, first=INDENT, look="dim")
+    return lines
+
+
+def _sources(names: Sequence[str]) -> str:
+    """`heads.0 … 3.W_query.weight` for names that a number alone tells apart."""
+    stems = {re.sub(r"\d+", "#", name, count=1) for name in names}
+    if len(names) > 2 and len(stems) == 1:
+        numbers = [re.search(r"\d+", name) for name in names]
+        first, last = numbers[0], numbers[-1]
+        if first and last:
+            return f"{names[0][: first.end()]} … {last[0]}{names[0][first.end() :]}"
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
+
+
+def _runs(style: Style, found: Comparison) -> Lines:
+    held = sum(run.held is True for run in found.runs)
+    lines = [heading(style, "runs", f"{held} of {len(found.runs)} equal"), blank()]
+    names = [style.text(run.name) for run in found.runs]
+    width = min(max(map(cell_len, names)), max(8, style.width // 2))
+    looks = {True: ("✓", "+", "good"), False: ("✗", "!", "bad"), None: ("·", "-", "dim")}
+    for run, name in zip(found.runs, names, strict=True):
+        mark, plain, look = looks[run.held]
+        cells = [
+            [Text(style.glyph(mark, plain), style(look))],
+            [Text(part) for part in wrap(name, width)],
+            [
+                Text(part, "" if run.held is False else style("dim"))
+                for part in wrap(style.text(run.result), max(8, style.width - len(INDENT) - width - 5))
+            ],
+        ]
+        table = rows(cells, [1, width, max(8, style.width - len(INDENT) - width - 5)])
+        lines += [Text(INDENT).append_text(line) for line in table]
+    return lines
+
+
+def _shapes(style: Style, found: Comparison) -> Lines:
+    assert found.a.trace is not None and found.b.trace is not None
+    steps = found.a.trace.steps, found.b.trace.steps
+    facts = f"= the same numbers on both sides, up to the order of axes; {_alike(found.pairs)}"
+    head = [heading(style, "shapes", facts), blank()]
+    if style.width >= SIDE_BY_SIDE_FROM:
+        return head + _beside(style, found, steps)
+    return head + _below(style, found, steps)
+
+
+def _alike(pairs: Sequence[Pair]) -> str:
+    same = sum(pair.same for pair in pairs)
+    return f"{same} of {len(pairs)} rows"
+
+
+def _beside(style: Style, found: Comparison, steps: tuple[Sequence[Step], Sequence[Step]]) -> Lines:
+    """A on the left, B on the right, rows with the same numbers on one line."""
+    half = (style.width - len(INDENT) - 5) // 2
+    drawers = [_Half(style, half, side, own) for side, own in zip((found.a, found.b), steps, strict=True)]
+    left, right = (drawer.head(letter) for drawer, letter in zip(drawers, "AB", strict=True))
+    lines = [Text(INDENT).append_text(_joined(style, left, " ", "", right, half))]
+    lines[0].rstrip()
+    for pair in found.pairs:
+        parts = _parts(found, pair)
+        mark = "=" if pair.same else " "
+        look = "good"
+        if parts:
+            mark, look = style.glyph("✗", "!"), "error"
+        cells = [
+            drawers[0].step(steps[0][pair.a]) if pair.a is not None else [Text("")],
+            drawers[1].step(steps[1][pair.b]) if pair.b is not None else [Text("")],
+        ]
+        for number in range(max(map(len, cells))):
+            one, two = (cell[number] if number < len(cell) else Text("") for cell in cells)
+            line = Text(INDENT).append_text(
+                _joined(style, one, mark if number == 0 else " ", look, two, half)
+            )
+            line.rstrip()
+            lines.append(line)
+        if parts:
+            lines += paragraph(style, _where(found), first=INDENT, look="bad")
+    return lines
+
+
+def _joined(style: Style, left: Text, mark: str, look: str, right: Text, half: int) -> Text:
+    line = pad(left, half).copy()
+    line.append("  ")
+    line.append(mark, style(look) if look else "")
+    line.append("  ")
+    return line.append_text(right)
+
+
+def _parts(found: Comparison, pair: Pair) -> bool:
+    """Whether this row is where the traces part: the row of A, or of B where A has none."""
+    at = found.parting
+    if at is None or (at.a is None and at.b is None):
+        return False
+    return pair.a == at.a if at.a is not None else pair.b == at.b
+
+
+def _where(found: Comparison) -> str:
+    assert found.parting is not None
+    text = "the traces part here"
+    if found.parting.heads:
+        text += f", in head {', '.join(map(str, found.parting.heads))}"
+    return f"{text}: {found.parting.note}" if found.parting.note else text
+
+
+class _Half:
+    """One side's rows in half a screen: line, variable, operation, shape."""
+
+    def __init__(self, style: Style, width: int, side: ComparedSide, steps: Sequence[Step]) -> None:
+        self.style = style
+        self.width = width
+        self.side = side
+        self.line = max([4, *(len(str(step.line)) for step in steps)])
+        self.variable = min(10, max([3, *(cell_len(style.text(step.variable or "")) for step in steps)]))
+        shapes = [self._shape(step).cell_len for step in steps] or [5]
+        room = max(20, width - self.line - self.variable - 6)
+        self.shape = min(max(shapes), max(12, room * 3 // 5))
+        self.op = max(8, room - self.shape)
+
+    def head(self, letter: str) -> Text:
+        dim = self.style("dim")
+        cells = [Text("line", dim), Text("var", dim), Text(f"{letter}: operation", dim), Text("shape", dim)]
+        return row(cells, [self.line, self.variable, self.op, self.shape], right=(0,))
+
+    def step(self, step: Step) -> Lines:
+        style = self.style
+        text = f"{step.op}  {step.detail}" if step.detail else step.op
+        parts = wrap(style.text(text), self.op)
+        operation = [with_axes(style, part) for part in parts]
+        word = style.text(step.op)
+        if operation and operation[0].plain.startswith(word):
+            operation[0] = Text().append(word, style("strong")).append_text(operation[0][len(word) :])
+        shape = [Text("failed", style("error"))] if step.error is not None else self._shapes(step)
+        cells = [
+            [Text(str(step.line), style("dim"))],
+            [Text(clip(style.text(step.variable or ""), self.variable, style), style("strong"))],
+            operation,
+            shape,
+        ]
+        return rows(cells, [self.line, self.variable, self.op, self.shape], right=(0,))
+
+    def _shape(self, step: Step) -> Text:
+        if not step.outputs:
+            return Text("")
+        shape = shape_text(self.style, step.outputs[0])
+        if len(step.outputs) > 1:
+            times = self.style.glyph("×", "x")
+            shape = Text(f"{len(step.outputs)} {times} ").append_text(shape)
+        return shape
+
+    def _shapes(self, step: Step) -> Lines:
+        whole = self._shape(step)
+        lines: Lines = []
+        line = Text()
+        start = 0
+        plain = whole.plain
+        breaks = [i + 2 for i in range(len(plain)) if plain.startswith(", ", i)]
+        for end in [*breaks, len(plain)]:
+            piece = whole[start:end]
+            if line.cell_len + piece.cell_len > self.shape and line.cell_len:
+                line.rstrip()
+                lines.append(line)
+                line = Text(" ")
+            line.append_text(piece)
+            start = end
+        return [*lines, line]
+
+
+def _below(style: Style, found: Comparison, steps: tuple[Sequence[Step], Sequence[Step]]) -> Lines:
+    """One column: a row that both have is said once, with its line in A and in B."""
+    shown = [s for side in steps for s in side]
+    number = max([1, *(len(str(step.line)) for step in shown)])
+    number = max(number, 3)
+    room = max(20, style.width - len(INDENT) - 2 * number - 8)
+    shape_widths = [shape_text(style, s.outputs[0]).cell_len + 4 for s in shown if s.outputs] or [5]
+    shape = min(max(shape_widths), max(12, room // 2))
+    half = _Half(style, room + number + 16, found.a, [])
+    half.shape, half.op = shape, max(8, room - shape)
+    dim = style("dim")
+    widths = [1, number, number, half.op, shape]
+    names = ("", "A", "B", "operation", "shape")
+    lines = [Text(INDENT).append_text(row([Text(n, dim) for n in names], widths, right=(1, 2)))]
+
+    def put(mark: Text, a: Step | None, b: Step | None) -> None:
+        step = a or b
+        assert step is not None
+        body = half.step(step)
+        for place, line in enumerate(body):
+            # The first two columns of the half are replaced: here the line numbers of both sides stand.
+            tail = line[half.line + half.variable + 4 :]
+            start = Text("")
+            if place == 0:
+                places = [Text(str(s.line) if s is not None else "", dim) for s in (a, b)]
+                start = row([mark, *places, Text("")], [1, number, number, 0], right=(1, 2))
+            lines.append(Text(INDENT).append_text(pad(start, 1 + 2 * number + 6)).append_text(tail))
+            lines[-1].rstrip()
+
+    for pair in found.pairs:
+        a = steps[0][pair.a] if pair.a is not None else None
+        b = steps[1][pair.b] if pair.b is not None else None
+        parts = _parts(found, pair)
+        mark = Text("=", style("good")) if pair.same else Text(" ")
+        if parts:
+            mark = Text(style.glyph("✗", "!"), style("error"))
+        alike = a is not None and b is not None and a.op == b.op and _shape_of(a) == _shape_of(b)
+        if pair.same and alike and a is not None and b is not None and a.detail == b.detail:
+            put(mark, a, b)
+        else:
+            if a is not None:
+                put(mark, a, None)
+            if b is not None:
+                put(mark if a is None or pair.same else Text(" "), None, b)
+        if parts:
+            lines += paragraph(style, _where(found), first=INDENT, look="bad")
+    return lines
+
+
+def _shape_of(step: Step) -> tuple[int, ...] | None:
+    return step.outputs[0].shape if step.outputs else None
+
+
+def _verdict(style: Style, found: Comparison) -> Lines:
+    """One closing line."""
+    if found.failed:
+        text, look = "different", "error"
+        if all(f.code != "AS301" for f in found.findings if f.severity == "error"):
+            text = "the same function, other state"
+        return [Text(text, style(look))]
+    line = Text()
+    line.append("equal", style("help"))
+    facts = ""
+    if found.largest is not None:
+        facts = f"largest difference {found.largest:.1e}, {found.tolerance or 0:.0e} is allowed"
+        if found.largest == 0:
+            facts = "to the last bit"
+    given = list(dict.fromkeys(f"{n.side}'s {n.name}" for n in found.neutral))
+    if given:
+        facts += f", with {' and '.join(given)} set to do nothing"
+    return _wrapped(style, line.append("  "), style.text(facts), "dim")
