@@ -33,8 +33,8 @@ class Keep:
 
     `attention`: look for attention at all; `weights`: keep its weights, not the masks alone.
     `cells`: reduce weights of more queries or keys than that to so many cells a side, with the `top` heaviest
-    keys of each query, as soon as they were used (None: keep each matrix whole). `scores`: also the scores before the mask.
-    `values`: the numbers of every step. `inner`: also the steps of PyTorch's own code.
+    keys of each query, as soon as they were used (None: keep each matrix whole). `scores`: also the scores
+    before the mask. `values`: the numbers of every step. `inner`: also the steps of PyTorch's own code.
     """
 
     attention: bool = True

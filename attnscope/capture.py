@@ -421,7 +421,7 @@ class Capture:
                     found.tensors["scores"] = scores.clone()
             if self._keep == "pooled" and self._pool is not None and found.dim == weights.ndim - 1:
                 found.pooled = self._pool(_four(weights))
-            else:
+            if found.pooled is None:
                 found.weights = to_numpy(weights)
             if self._scores and scores is not None:
                 found.scores = to_numpy(scores)

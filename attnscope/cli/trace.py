@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -10,6 +10,18 @@ import typer
 
 from attnscope.cli.options import Color, Debug, Download, Encoding, File, Format, Output, Special, Text, Width
 from attnscope.cli.output import Destination, destination, send, warn
+from attnscope.cli.target_options import (
+    Args,
+    Batch,
+    Causal,
+    Device,
+    Dtype,
+    Layout,
+    Length,
+    Only,
+    Seed,
+    StateDict,
+)
 from attnscope.errors import UsageError
 from attnscope.layers import options as layer_options
 from attnscope.text import encode, read_text, unknown
@@ -19,6 +31,7 @@ if TYPE_CHECKING:
     from attnscope.layers.options import Options
     from attnscope.render.terminal import Lines, Style
     from attnscope.schema import Trace
+    from attnscope.targets import Request
 
 EXAMPLES = (
     'attnscope trace "Your journey starts with one step"',
@@ -36,15 +49,35 @@ def run(
     text: Text = None,
     file: File = None,
     input: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--input", metavar="FILE", help="Embeddings [T, C] or [B, T, C]: .npy, .pt or .json."),
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            help="Embeddings [T, C] or [B, T, C]: .npy, .pt or .json. With --module: [NAME=]EXPR or a file, "
+            "an argument of forward (repeatable).",
+        ),
     ] = None,
     encoding: Encoding = None,
     special: Special = False,
     download: Download = False,
+    module: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--module", metavar="TARGET", help="Your own: FILE.py:CLASS, pkg.mod:CLASS or FILE.py."),
+    ] = None,
+    arg: Args = None,
+    only: Only = None,
+    batch: Batch = None,
+    length: Length = None,
+    layout: Layout = None,
+    causal: Causal = None,
     layer: Annotated[
-        str, typer.Option("--layer", metavar="NAME", help="causal, stacked, multihead or nanogpt.")
-    ] = layer_options.DEFAULT_LAYER,
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--layer",
+            metavar="NAME",
+            help=f"causal, stacked, multihead or nanogpt (default: {layer_options.DEFAULT_LAYER}).",
+        ),
+    ] = None,
     d_model: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--d-model", metavar="C", help=f"Width of the input (default: {_D['d_model']})."),
@@ -73,22 +106,10 @@ def run(
         Optional[bool],  # noqa: UP045
         typer.Option("--qkv-bias/--no-qkv-bias", help="Give the projections a bias (default: no)."),
     ] = None,
-    seed: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--seed", metavar="N", help=f"Seed of the random weights (default: {_D['seed']})."),
-    ] = None,
-    state_dict: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--state-dict", metavar="FILE", help="Weights saved with torch.save; nothing is run."),
-    ] = None,
-    dtype: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--dtype", metavar="NAME", help="float32 (default), float64, float16 or bfloat16."),
-    ] = None,
-    device: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--device", metavar="NAME", help="cpu (default), cuda, mps ..."),
-    ] = None,
+    seed: Seed = None,
+    state_dict: StateDict = None,
+    dtype: Dtype = None,
+    device: Device = None,
     train: Annotated[bool, typer.Option("--train", help="Run in training mode: dropout is active.")] = False,
     show: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -119,55 +140,136 @@ def run(
     color: Color = None,
     debug: Debug = False,
 ) -> None:
-    """Run an attention layer on a text: tokens, shapes, mask, weights of every head.
+    """Run an attention layer, or your own module, on a text: tokens, shapes, mask, weights of every head.
 
     Each row of the shape trace is one tensor operation, with the line of source that calls it. The layer has
-    random weights unless --state-dict gives others.
+    random weights unless --state-dict gives others. With --module the text may be left out.
     """
     to = destination(format, output, width, color)
     view = _view(to, show, head, layer_index, precision, scores, values)
-    source = _Source(text, file, input, encoding, special, download)
+    sizes = {
+        "d_model": d_model,
+        "d_out": d_out,
+        "num_heads": heads,
+        "depth": depth,
+        "context_length": context,
+        "dropout": dropout,
+        "qkv_bias": qkv_bias,
+    }
+    for_module = {
+        "--arg": arg,
+        "--only": only,
+        "--batch": batch,
+        "--len": length,
+        "--layout": layout,
+        "--causal": causal,
+    }
+    if module is None:
+        _refuse(for_module, "without --module", "name your module with --module FILE.py:CLASS")
+        source = _Source(text, file, _one_file(input), encoding, special, download)
+        shared = {"seed": seed, "dtype": dtype, "device": device}
+        trace = _trace_layer(
+            layer or layer_options.DEFAULT_LAYER, {**sizes, **shared}, source, state_dict, train, view, inner
+        )
+    else:
+        _refuse(
+            {"--layer": layer, **{layer_options.FLAGS[name]: value for name, value in sizes.items()}},
+            "with --module",
+            "arguments of the constructor are given by --arg NAME=EXPR",
+        )
+        source = _Source(text, file, None, encoding, special, download)
+        from attnscope.targets import Request
+
+        request = Request(
+            target=module,
+            args=tuple(arg or ()),
+            inputs=tuple(input or ()),
+            only=only,
+            batch=batch,
+            length=length,
+            layout=layout,
+            causal=causal,
+            seed=seed,
+            dtype=dtype,
+            device=device,
+            state_dict=state_dict,
+            train=train,
+        )
+        trace = _trace_target(request, source, view, inner)
+    view.send(trace)
+    if any(finding.severity == "error" for finding in trace.findings):
+        raise typer.Exit(1)
+
+
+def _refuse(options: Mapping[str, Any], where: str, hint: str) -> None:
+    """An option that the target has no use for is an error, never ignored."""
+    for option, value in options.items():
+        if value is not None and value != []:
+            raise UsageError(f"{option} has no use {where}", hint)
+
+
+def _one_file(inputs: Sequence[str] | None) -> str | None:
+    if inputs and len(inputs) > 1:
+        raise UsageError("--input was given twice", "a built-in layer takes one file of embeddings")
+    return inputs[0] if inputs else None
+
+
+def _trace_layer(
+    layer: str,
+    chosen: Mapping[str, Any],
+    source: _Source,
+    state_dict: str | None,
+    train: bool,
+    view: _View,
+    inner: bool,
+) -> Trace:
     embeddings, tokens = source.read()
     if embeddings is not None:
-        d_model = _width_of(embeddings, d_model)
-    options = layer_options.resolve(
-        layer,
-        d_model=d_model,
-        d_out=d_out,
-        num_heads=heads,
-        depth=depth,
-        context_length=context,
-        dropout=dropout,
-        qkv_bias=qkv_bias,
-        seed=seed,
-        dtype=dtype,
-        device=device,
-    )
+        chosen = {**chosen, "d_model": _width_of(embeddings, chosen["d_model"])}
+    options = layer_options.resolve(layer, **chosen)
     length = len(tokens) if embeddings is None else embeddings.shape[1]
-    _check_length(options, length, "the text" if embeddings is None else f"--input {input}")
-    if train and not options.dropout:
+    _check_length(options, length, "the text" if embeddings is None else f"--input {source.input}")
+    draws = train and bool(options.dropout)
+    if train and not draws:
         warn("trace", "--train changes nothing here: --dropout is 0")
-    if (
-        seed is not None
-        and embeddings is not None
-        and state_dict is not None
-        and not (train and options.dropout)
-    ):
+    from_files = embeddings is not None and state_dict is not None
+    if chosen["seed"] is not None and from_files and not draws:
         raise UsageError("--seed has no use: the input and the weights both come from files", "leave it out")
 
     from attnscope.api import trace_layer
 
-    trace = trace_layer(
+    return trace_layer(
         options,
         tokens=tokens,
         encoding=source.encoding_name,
         embeddings=embeddings,
-        embeddings_from=input or "",
+        embeddings_from=source.input or "",
         state_dict=state_dict,
         train=train,
-        keep=view.keep(length, inner),
+        keep=view.keep(inner),
     )
-    view.send(trace)
+
+
+def _trace_target(request: Request, source: _Source, view: _View, inner: bool) -> Trace:
+    tokens: tuple[Any, ...] = ()
+    if source.text is not None or source.file is not None:
+        tokens = source.read()[1]
+        if request.length is not None:
+            raise UsageError("--len has no use with a text", "the text says how many tokens there are")
+    else:
+        _refuse(
+            {
+                "--encoding": source.encoding,
+                "--special": source.special or None,
+                "--download": source.download or None,
+            },
+            "without a text",
+            "give a text, or leave it out",
+        )
+
+    from attnscope.api import trace_target
+
+    return trace_target(request, tokens=tokens, encoding=source.encoding_name, keep=view.keep(inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +318,7 @@ class _View:
     scores: bool
     values: bool
 
-    def keep(self, length: int, inner: bool) -> Keep:
+    def keep(self, inner: bool) -> Keep:
         """What the run must keep so that this can be shown; nothing else is."""
         from attnscope.api import Keep
 
@@ -224,7 +326,7 @@ class _View:
         return Keep(
             attention=weights or "mask" in self.sections,
             weights=weights,
-            cells=None if self.to.json or length <= WHOLE_UP_TO else WHOLE_UP_TO,
+            cells=None if self.to.json else WHOLE_UP_TO,
             scores=self.scores,
             values=self.values,
             inner=inner,
