@@ -1,11 +1,8 @@
-"""Running the command line inside the test's process, and in one of its own where streams matter."""
+"""Running the command line inside the test's process, its streams captured."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +28,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     """`cli("mask", "--len", "8")` -> exit code, standard output, standard error."""
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")  # rich keeps the codes of the first depth that it draws in
 
     def call(*args: str) -> Result:
         capsys.readouterr()
@@ -55,22 +53,3 @@ def fails(cli: Callable[..., Result]) -> Callable[..., str]:
         return result.err[:-1]
 
     return call
-
-
-def process(
-    *args: str | bytes, stdin: bytes | int | None = subprocess.DEVNULL, **environment: str
-) -> subprocess.CompletedProcess[bytes]:
-    """The same in a process of its own, its streams as bytes. `stdin` may be bytes."""
-    clean = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING")
-    }
-    given: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
-    return subprocess.run(
-        [sys.executable, "-m", "attnscope", *args],
-        capture_output=True,
-        env={**clean, **environment},
-        check=False,
-        **given,
-    )

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import process
+from cli_process import process
 
 HOSTILE = [
     b"\x1b[31mred\x1b[0m \x1b]0;title\x07",
