@@ -48,7 +48,7 @@ def trace_lines(
         from attnscope.render.mask import draw_attention_masks
 
         parts.append(draw_attention_masks(style, trace.attention, layers))
-    if "weights" in show:
+    if "weights" in show and (trace.attention or not trace.findings):  # a crash came before there were any
         from attnscope.render.weights import draw_weights
 
         parts.append(
