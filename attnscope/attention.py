@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,11 @@ def _row(recording: Recording, steps: Steps, index: int) -> int | None:
 
 def _fits(found: Found) -> bool:
     return found.scores is not None and found.scores.size == int(np.prod(found.shape))
+
+
+def arranger(recording: Recording, steps: Steps, found: Found) -> Callable[[Any], Any]:
+    """The function that brings an array in the layout of an attention's source to [B, H, T, S]."""
+    return _Arrange(*_layout(recording, steps, found))
 
 
 class _Arrange:

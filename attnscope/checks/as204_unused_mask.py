@@ -1,0 +1,120 @@
+'''AS204: a mask is there, and nothing uses it.
+
+The result of `masked_fill` is thrown away, a mask is built or registered and never applied, or an argument
+called mask changes nothing.
+
+It is bad because the code reads as if attention were masked. It is not: every token sees every other one.
+
+Example:
+
+    import torch
+    from torch import nn
+
+    class Example(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.Linear(16, 48)
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (u.view(b, t, 2, 8).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+            scores = q @ k.transpose(-2, -1) / 8**0.5
+            scores.masked_fill(torch.ones(t, t, device=x.device).triu(1).bool(), float("-inf"))
+            return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
+
+Cure: keep the result (`scores = scores.masked_fill(…)`), or fill in place with `masked_fill_`.
+'''
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attnscope.checks.as201_future import grid
+from attnscope.checks.lab import Lab
+from attnscope.checks.leaks import leak_of, speaks_of_mask
+from attnscope.checks.places import counted, declared, num
+from attnscope.diagnostic import Diagnostic, Label, Tried
+
+CODE = "AS204"
+
+
+def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
+    if lab.causal:
+        leak = leak_of(lab)
+        if leak.kind == "dropped":
+            yield _dropped(lab)
+            return
+    yield from _argument(lab)
+
+
+def _dropped(lab: Lab) -> Diagnostic:
+    leak = leak_of(lab)
+    softmax = lab.span(leak.map.event) if leak.map is not None else None
+    labels = [Label(softmax, "the scores come here without it")] if softmax is not None else []
+    if leak.event is None:
+        span = declared(leak.detail["module"], leak.detail["name"])
+        label = "registered here, and never read"
+        message = f"the mask `{leak.owner}` is never used"
+        help_ = f"fill the scores where `self.{leak.owner.rpartition('.')[2]}` blocks, before the softmax"
+    else:
+        op = leak.detail.get("op", "mask")
+        span = lab.span(leak.event)
+        thrown = op in ("masked_fill", "where", "add", "mul")
+        label = "its result goes nowhere" if thrown else "made here, and never applied"
+        message = f"the result of `{op}` is thrown away: no mask is applied" if thrown else "a mask is made and not applied"
+        help_ = "assign the result, or write in place with `masked_fill_`" if thrown else "apply it to the scores before the softmax"
+    t, s, moved = leak.pairs[0]
+    return Diagnostic(
+        CODE,
+        "error",
+        message,
+        span,
+        label,
+        tuple(labels),
+        (
+            f"{len(leak.pairs)} of {counted(leak.total, 'pair')} leak: output token {t} moves by {num(moved)} when"
+            f" input token {s} is changed",
+        ),
+        help_,
+        grid(lab),
+    )
+
+
+def _argument(lab: Lab) -> Iterator[Diagnostic | Tried]:
+    """A mask that is an argument must change something."""
+    base = lab.base.output
+    if base is None or not lab.maps:
+        return
+    for name, value in lab.exact.arguments.items():
+        if not isinstance(value, Tensor) or name in lab.together or not speaks_of_mask(name):
+            continue
+        binary = value.dtype is torch.bool or (
+            not value.is_complex() and bool(((value == 0) | (value == 1)).all())
+        )
+        if not binary or value.numel() < 2 or bool((value == value.reshape(-1)[0]).all()):
+            continue
+        outcome = lab.run({name: _blocking(value)})
+        if outcome.output is None or outcome.output.shape != base.shape:
+            continue
+        moved = float(lab.difference(outcome.output, ()).max())
+        given = name not in lab.subject.guessed
+        yield Tried(f"mask `{name}`", f"turned round it moves outputs by {num(moved)}", moved > lab.nothing)
+        if moved <= lab.nothing:
+            read = any(serial in lab.lineage.users for n, serial in lab.recording.arguments if n == name)
+            yield Diagnostic(
+                CODE,
+                "error" if read and given else "note",
+                f"the argument `{name}` changes nothing",
+                lab.span(lab.maps[0].event),
+                "the scores come here without it",
+                (),
+                (f"with every value of `{name}` turned round the outputs are the same",),
+                f"apply `{name}` to the scores before the softmax",
+            )
+
+
+def _blocking(value: Tensor) -> Tensor:
+    return ~value if value.dtype is torch.bool else (1 - value)

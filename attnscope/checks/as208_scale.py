@@ -1,0 +1,273 @@
+'''AS208: the scores are scaled wrongly.
+
+The product of two vectors of D numbers grows like √D, so scores are divided by √D before the softmax. Here the
+factor is missing, there twice, upside down, or made of another dimension.
+
+It is bad because scores that are too large make the softmax one-hot: its gradient vanishes and training stalls.
+Scores that are too small make every token attend to all alike.
+
+Example:
+
+    import torch
+    from torch import nn
+
+    class Example(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.Linear(16, 48)
+
+        def forward(self, x):
+            b, t, c = x.shape
+            q, k, v = (u.view(b, t, 2, 8).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+            scores = (q @ k.transpose(-2, -1)).masked_fill(
+                torch.ones(t, t, device=x.device).triu(1).bool(), float("-inf")
+            )
+            return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
+
+Cure: divide `q @ kᵀ` once by the square root of the size that it sums over: the head dimension.
+'''
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from attnscope.checks.intent import words_of
+from attnscope.checks.lab import Lab
+from attnscope.checks.lineage import PLAIN, contraction
+from attnscope.checks.maps import Map
+from attnscope.checks.places import formulas, num
+from attnscope.checks.subject import parts
+from attnscope.diagnostic import Diagnostic, Label, Tried
+
+CODE = "AS208"
+_HARMLESS = PLAIN | frozenset(
+    {"add", "sub", "masked_fill", "where", "setitem", "tanh", "nan_to_num", "softmax", "clamp", "minimum", "maximum"}
+)
+# Architectures that leave the scale out, or put it into their initialisation.
+_UNSCALED = re.compile(r"T5|GPTNeo(?!X)|Luong|Bahdanau|NonLocal|Non_?local|SAGAN|PositionAttention|DANet|PAM|Pointer", re.I)
+_OWN_SCALE = re.compile(
+    r"temperature|multiplier|query_pre_attn_scalar|softmax_scale|logit_scale|attn_scale|mup|inv_norm_factor|\btau\b|"
+    r"unscaled|no_scale|use_scale|scale_attn|scaled\b",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`found` is what q·k is multiplied by; `size` the number of terms that q·k sums; `factors` the single ones."""
+
+    found: float
+    size: int
+    factors: tuple[tuple[float, int], ...]
+    event: int
+
+
+def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
+    said: set[str] = set()
+    for one in lab.maps:
+        scale = scale_of(one, lab)
+        if scale is None:
+            continue
+        expected = scale.size**-0.5
+        close = math.isclose(scale.found, expected, rel_tol=1e-2)
+        shown = f"{num(scale.found)}; 1/√{scale.size} is {num(expected)}"
+        fault = None if close else _fault(scale, one, lab)
+        if "scale" not in said:
+            said.add("scale")
+            yield Tried("scale", shown, fault is None)
+        if fault is None or "fault" in said:
+            continue
+        said.add("fault")
+        message, label, help_ = fault
+        product = lab.span(scale.event)
+        span = lab.span(scale.factors[-1][1]) if scale.factors else product
+        labels = [Label(product, f"sums {scale.size} terms")] if product is not None and product != span else []
+        for factor, index in scale.factors[:-1]:
+            where = lab.span(index)
+            if where is not None and where != span:
+                labels.append(Label(where, f"multiplied by {num(factor)} here"))
+        intended = not _intended(one, lab)
+        yield Diagnostic(
+            CODE,
+            "error" if intended else "note",
+            message,
+            span,
+            label,
+            tuple(labels),
+            () if intended else ("this is a design of its own in some architectures",),
+            help_,
+            _evidence(scale, one, lab),
+        )
+
+
+def _evidence(scale: Scale, one: Map, lab: Lab) -> tuple[tuple[str, ...], ...]:
+    rows = [("", "value"), ("head dimension D", str(scale.size)), ("1/√D", num(scale.size**-0.5))]
+    rows.append(("scale that was found", num(scale.found)))
+    scores = one.found.tensors.get("scores")
+    if scores is not None and scores.numel() > 1:
+        rows.append(("spread of the scores", num(float(scores.double().std()))))
+    return tuple(rows)
+
+
+def scale_of(one: Map, lab: Lab) -> Scale | None:
+    """By what an attention scales q·k since the projections; None where that is learned, normed or unclear."""
+    found, lineage = one.found, lab.lineage
+    product = found.product
+    if product is None or found.source == "mha" or one.along_keys is False:
+        return None
+    event = lineage.events[product.event]
+    left, right = lineage.gain(product.left), lineage.gain(product.right)
+    if left.factor is None or right.factor is None or left.normed or right.normed:
+        return None
+    factors = [*left.parts, *right.parts]
+    value = left.factor * right.factor
+    if found.source == "sdpa":
+        given = event.kwargs.get("scale")
+        size = lineage.shape(product.left)[-1]
+        inner = float(given) if isinstance(given, int | float) else size**-0.5
+        if given is not None and not isinstance(given, int | float):
+            return None
+        return Scale(value * inner, size, (*factors, (inner, product.event)), product.event)
+    if event.op.name not in ("matmul", "mm", "bmm", "baddbmm", "einsum"):
+        return None
+    refs = lineage.refs(event)
+    shapes = [lineage.shape(ref) for ref in (refs[-2:] if event.op.name == "baddbmm" else refs)]
+    size_ = contraction(event, shapes)
+    if not size_ or size_ < 2:
+        return None
+    if event.op.name == "baddbmm":
+        alpha = event.kwargs.get("alpha", 1)
+        if not isinstance(alpha, int | float):
+            return None
+        value *= alpha
+        if alpha != 1:
+            factors.append((float(alpha), product.event))
+    if len(lineage.products_into(found.input_serial)) != 1:
+        return None
+    path = lineage.score_path(found)
+    if path is None:
+        return None
+    for index in path:
+        step = lineage.events[index]
+        name = step.op.name.rstrip("_")
+        if name in _HARMLESS:
+            continue
+        active = [ref for ref in lineage.refs(step) if lineage._from(ref, product.event)]
+        if name not in ("mul", "div") or len(active) != 1:
+            return None
+        scaled = lineage.scalar(step, active[0])
+        if scaled is None or scaled[1]:
+            return None
+        value *= scaled[0]
+        if not math.isclose(scaled[0], 1.0):
+            factors.append((scaled[0], index))
+    return Scale(value, size_, tuple(factors), product.event)
+
+
+def _fault(scale: Scale, one: Map, lab: Lab) -> tuple[str, str, str] | None:
+    """Message, label and help; None for a scale of the module's own (a temperature, 1/D as in muP)."""
+    size, found = scale.size, abs(scale.found)
+    right = size**-0.5
+    ratio = found / right
+    times = f"{num(ratio)} × too large" if ratio > 1 else f"{num(1 / ratio)} × too small"
+    help_ = f"divide the scores by √{size} once: `q @ k.transpose(-2, -1) / q.size(-1) ** 0.5`"
+
+    def is_(value: float) -> bool:
+        return math.isclose(found, value, rel_tol=4e-3)
+
+    if is_(1.0):
+        return (f"scores are {times}: 1/√{size} is missing", "the scores are not scaled", help_)
+    if is_(size**0.5) or is_(float(size)):
+        said = f"√{size}" if is_(size**0.5) else str(size)
+        return (
+            f"scores are multiplied by {said} and not divided by √{size}: {times}",
+            f"here by {num(scale.factors[-1][0]) if scale.factors else num(found)}",
+            help_,
+        )
+    if is_(1 / size):
+        twice = sum(math.isclose(factor, right, rel_tol=1e-3) for factor, _ in scale.factors) >= 2
+        if twice:
+            return (f"scores are scaled by 1/√{size} twice: {times}", "scaled here, and before", "scale once")
+        return None
+    if is_(size**-0.25):
+        return (f"scores are {times}: D^-0.25 is applied to one of q and k alone", "scaled by D^-0.25", help_)
+    for text, value in _others(lab, one, size):
+        if is_(value):
+            return (
+                f"scores are scaled by 1/√{text}, the head dimension is {size}: {times}",
+                f"scaled by 1/√{text}",
+                help_,
+            )
+    return None
+
+
+def _others(lab: Lab, one: Map, size: int) -> list[tuple[str, float]]:
+    """1/√ of the other dimensions at hand, in words: `24 (the width)`."""
+    made: dict[int, str] = {}
+    heads = one.shape[1]
+    if lab.main is not None and lab.tensor.is_floating_point():
+        made[int(lab.tensor.shape[-1])] = "the width"
+    if heads > 1:
+        made[heads * size] = "the width of all heads"
+        made.setdefault(heads, "the number of heads")
+    made.setdefault(lab.length, "the length of the text")
+    made.setdefault(lab.batch, "the batch")
+    return [(f"{n} ({what})", n**-0.5) for n, what in made.items() if n > 1 and n != size]
+
+
+def _intended(one: Map, lab: Lab) -> bool:
+    """Whether a module may well mean its scale: an architecture without one, or a scale that can be set."""
+    module = lab.made_by(one.found.call)
+    product = one.found.product
+    if product is None:
+        return True
+    lineage = lab.lineage
+    for path, part in parts(lab.subject.module):
+        del path
+        if type(part).__module__.startswith("torch.nn"):
+            continue
+        if _UNSCALED.search(type(part).__name__):
+            return True
+        for name, value in list(vars(part).items()):
+            if "scale" in name and value is False:
+                return True
+        if any(_OWN_SCALE.search(word) for word in words_of(part)) or _said(part):
+            return True
+    del module
+    anchors = lineage.gain(product.left).anchors | lineage.gain(product.right).anchors
+    kinds = {lineage.events[i].op.name if i >= 0 else "argument" for i in anchors}
+    if not kinds & {"linear", "matmul", "mm", "bmm", "einsum", "addmm"}:
+        return True  # raw states or convolutions: dot-product attention of other kinds
+    if len(lineage.gain(product.left).anchors | lineage.gain(product.right).anchors) and any(
+        kind in ("argument", "embedding") or kind.startswith("conv") for kind in kinds
+    ):
+        return True
+    path_ = lineage.score_path(one.found) or []
+    for index in path_:
+        event = lineage.events[index]
+        for ref in lineage.refs(event):
+            made = lineage.ancestors(ref)
+            bias = any(
+                lineage.events[i].op.name == "embedding" for i in (lineage.producer.get(s, -1) for s in made) if i >= 0
+            )
+            if event.op.name.rstrip("_") == "add" and bias and not lineage._from(ref, product.event):
+                return True  # a bucketed relative bias, as in T5
+    return False
+
+
+def _said(part: object) -> bool:
+    """Whether the source says in words that there is no scaling."""
+    try:
+        source = inspect.getsource(type(part))
+    except (OSError, TypeError):
+        return False
+    return re.search(r"(no|without|un)[ -]?scal(ing|e|ed)\b|not scaled", source, re.I) is not None
+
+
+def shown_formula(value: float, size: int) -> str:
+    """The formula of a scale for a head dimension."""
+    return next((text for text, known in formulas({"D": size}) if math.isclose(value, known, rel_tol=4e-3)), "")

@@ -1,0 +1,233 @@
+'''AS216: parameters that get no gradient.
+
+After a forward and a backward pass some parameters have no gradient at all: no output depends on them, or the
+way back to them is cut.
+
+It is bad because they never learn. Most often another layer was called in their place: the key projection for
+the query, for instance.
+
+Example:
+
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    class Example(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+
+        def forward(self, x):
+            q, k, v = self.k(x), self.k(x), self.v(x)
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+Cure: call each projection that was made; delete what is not wanted; leave `.detach()`, `.data` and
+`torch.no_grad()` out of what is to be trained.
+'''
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnscope.checks.lab import Lab
+from attnscope.checks.places import counted, declared, listed, reads_outside_constructor
+from attnscope.checks.subject import copied, parts, quiet, seeded
+from attnscope.diagnostic import Diagnostic, Label, Tried
+
+CODE = "AS216"
+
+
+def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
+    missing = without_gradient(lab)
+    if missing is None:
+        return
+    wanted = [n for n, p in lab.subject.module.named_parameters() if p.requires_grad]
+    if not wanted:
+        return
+    yield Tried("gradients", f"{len(wanted) - len(missing)} of {counted(len(wanted), 'parameter')} get one", not missing)
+    by_module: dict[str, list[str]] = {}
+    for name in missing:
+        by_module.setdefault(name.rpartition(".")[0], []).append(name)
+    called = _called(lab)
+    groups: dict[str, list[str]] = {"unused": [], "swapped": [], "cut": [], "idle": []}
+    twice = [name for name, number in called.items() if number > 1]
+    modules = dict(parts(lab.subject.module))
+    for path, names in by_module.items():
+        groups[_kind(path, names, modules, called, lab)] += [path or names[0]]
+    swapped = sorted(groups["unused"]) if twice else []
+    if swapped and _projections(swapped, twice, modules):
+        yield _instead(lab, swapped, _projections(swapped, twice, modules), modules, called)
+        groups["unused"] = []
+    if groups["unused"]:
+        yield _unused(lab, groups["unused"], modules)
+    if groups["cut"]:
+        yield _cut(lab, groups["cut"], modules)
+    if groups["idle"]:
+        yield Diagnostic(
+            CODE, "note", f"{listed(sorted(groups['idle']))} had no part in this run and got no gradient", None, "",
+            (), ("it may be for other inputs or options",), "",
+        )  # fmt: skip
+
+
+def without_gradient(lab: Lab) -> list[str] | None:
+    """Names of the parameters that a backward pass leaves without a gradient; None where there was no pass."""
+    if "_without" not in lab.__dict__:
+        lab.__dict__["_without"] = _backward(lab)
+    found: list[str] | None = lab.__dict__["_without"]
+    return found
+
+
+def _backward(lab: Lab) -> list[str] | None:
+    subject = lab.exact
+    module = copied(subject.module)
+    if module is None:
+        return None
+    with quiet(subject.environment), seeded(0), torch.enable_grad():
+        try:
+            module.train()
+            for p in module.parameters():
+                p.grad = None
+            result = module(*_wanting(subject.args), **{k: _wanting(v) for k, v in subject.kwargs.items()})
+            total = _total(result)
+            if total is None or not total.requires_grad:
+                return None
+            total.backward()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return None
+    return [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
+
+
+def _wanting(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def _total(result: Any, depth: int = 0) -> Tensor | None:
+    """A number that depends on every floating number of a result."""
+    if isinstance(result, Tensor):
+        if not result.is_floating_point() and not result.is_complex():
+            return None
+        value = torch.view_as_real(result) if result.is_complex() else result
+        return (value * torch.randn_like(value)).sum() if value.requires_grad else None
+    if depth > 4:
+        return None
+    items = list(result.values()) if isinstance(result, dict) else result
+    if not isinstance(items, tuple | list):
+        items = list(vars(items).values()) if hasattr(items, "__dict__") and not isinstance(items, nn.Module) else []
+    totals = [t for t in (_total(item, depth + 1) for item in items) if t is not None]
+    return sum(totals[1:], totals[0]) if totals else None
+
+
+def _called(lab: Lab) -> dict[str, int]:
+    """How often each registered module was called in the recorded run."""
+    called: dict[str, int] = {}
+    for index in range(len(lab.recording.calls)):
+        path = lab.recording.path_of(index)
+        called[path] = called.get(path, 0) + 1
+    return called
+
+
+def _kind(path: str, names: list[str], modules: dict[str, nn.Module], called: dict[str, int], lab: Lab) -> str:
+    """Why parameters of one module got no gradient: `unused`, `cut` (used, way back cut) or `idle` (not known)."""
+    used = set(lab.recording.leaves.values())
+    inside = dict(parts(lab.recording.root)).get(path)
+    if inside is not None:
+        table = vars(inside).get("_parameters") or {}
+        if any(id(table.get(name.rpartition(".")[2])) in used for name in names):
+            return "cut"
+    owner_path, _, attribute = (path or names[0]).rpartition(".")
+    owner = modules.get(owner_path)
+    if owner is None or (owner_path and not called.get(owner_path)):
+        return "idle"
+    if type(owner).__module__.startswith("torch.nn"):
+        return "idle"
+    if reads_outside_constructor(owner, attribute):
+        # Read in a branch that was not taken: another option may use it. Called elsewhere in the same run: cut.
+        return "idle"
+    return "unused"
+
+
+def _projections(unused: list[str], twice: list[str], modules: dict[str, nn.Module]) -> list[str]:
+    """Layers that ran more than once and are of the same kind and size as an unused neighbour."""
+    found = []
+    for path in twice:
+        part = modules.get(path)
+        if not isinstance(part, nn.Linear):
+            continue
+        for other in unused:
+            like = modules.get(other)
+            if isinstance(like, nn.Linear) and like.in_features == part.in_features and (
+                other.rpartition(".")[0] == path.rpartition(".")[0]
+            ):
+                found.append(path)
+                break
+    return found
+
+
+def _owner(path: str, modules: dict[str, nn.Module]) -> tuple[nn.Module | None, str]:
+    owner, _, name = path.rpartition(".")
+    return modules.get(owner), name
+
+
+def _instead(
+    lab: Lab, unused: list[str], twice: list[str], modules: dict[str, nn.Module], called: dict[str, int]
+) -> Diagnostic:
+    recording = lab.recording
+    calls = [
+        i for i, event in enumerate(recording.events)
+        if event.op.name == "linear" and event.call >= 0 and recording.path_of(event.call) in twice
+    ]  # fmt: skip
+    spans = [span for span in (lab.span(i) for i in calls) if span is not None]
+    distinct = list(dict.fromkeys(spans))
+    owner, name = _owner(unused[0], modules)
+    made = declared(owner, name) if owner is not None else None
+    labels = [Label(span, f"`{twice[0]}` again") for span in distinct[1:3]]
+    if made is not None:
+        labels.append(Label(made, f"{listed(unused)} made here, and never called"))
+    rows = [("layer", "calls"), *((p, str(called.get(p, 0))) for p in (*twice, *unused))]
+    return Diagnostic(
+        CODE, "error", f"{listed(unused)} {'is' if len(unused) == 1 else 'are'} never used: `{twice[0]}` is called {called[twice[0]]} times",
+        distinct[0] if distinct else made, f"`{twice[0]}` is called here", tuple(labels),
+        ("their weights get no gradient",), f"call {listed(unused)} where it is meant", tuple(rows),
+    )  # fmt: skip
+
+
+def _unused(lab: Lab, paths: list[str], modules: dict[str, nn.Module]) -> Diagnostic:
+    owner, name = _owner(paths[0], modules)
+    made = declared(owner, name) if owner is not None else None
+    return Diagnostic(
+        CODE, "error", f"{listed(paths)} {'is' if len(paths) == 1 else 'are'} never used: no gradient, no effect",
+        made, "made here, and read by no method", (), ("no output depends on it",),
+        "use it in `forward`, or delete it",
+        (("parameter", "gradient"), *((p, "none") for p in paths[:8])),
+    )  # fmt: skip
+
+
+def _cut(lab: Lab, paths: list[str], modules: dict[str, nn.Module]) -> Diagnostic:
+    index = _cutter(lab)
+    span = lab.span(index)
+    event = lab.recording.events[index] if index is not None else None
+    owner, name = _owner(paths[0], modules)
+    made = declared(owner, name) if owner is not None else None
+    labels = [Label(made, "gets no gradient")] if made is not None else []
+    word = f"`{event.op.name}` cuts the way back" if event is not None else "the way back is cut"
+    return Diagnostic(
+        CODE, "error", f"{listed(sorted(paths))} {'takes' if len(paths) == 1 else 'take'} part in the output and get no gradient",
+        span if span is not None else made, word, tuple(labels) if span is not None else (), (),
+        "leave `.detach()`, `.data` and `torch.no_grad()` out of the way, or freeze with `requires_grad_(False)`",
+        (("parameter", "gradient"), *((p, "none") for p in sorted(paths)[:8])),
+    )  # fmt: skip
+
+
+def _cutter(lab: Lab) -> int | None:
+    for index, event in enumerate(lab.recording.events):
+        if event.op.name in ("detach", "detach_", "data", "numpy", "round", "argmax", "tolist", "item"):
+            if any(ref in lab.lineage.active for ref in lab.lineage.refs(event)):
+                return index
+    return None
+

@@ -1,0 +1,454 @@
+"""The experiments, each done once and shared by the checks that look at it.
+
+Experiments run in double precision on copies where the module allows it, so that what is no effect at all
+can be told from a small one. Tolerances are relative to the largest output and stand here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnscope.capture import Capture
+from attnscope.checks.lineage import Lineage
+from attnscope.checks.maps import NOTHING, Map, build_maps
+from attnscope.checks.subject import Outcome, Subject, copied, parts, quiet, seeded
+from attnscope.preserve import preserved
+from attnscope.record import Recording
+from attnscope.record import record as _record
+from attnscope.schema import Span
+from attnscope.steps import Steps
+
+_COPY_EACH = 5_000_000
+_DOUBLE_AT_MOST = 60_000_000
+_VALUES_AT_MOST = 400_000
+_MOST_POSITIONS = 16
+
+
+@dataclass(frozen=True)
+class Influence:
+    """What moved when one token was changed.
+
+    `moved` [B, T, P] is the largest change of output token t, relative to the largest output, when input token
+    `positions[p]` was changed in every batch entry.
+    """
+
+    moved: Any
+    positions: tuple[int, ...]
+    length: int
+
+    def pairs(self, future: bool) -> list[tuple[int, int, int]]:
+        """(column, output token, input token) of all probed pairs in the future, or in the past."""
+        return [
+            (column, t, s)
+            for column, s in enumerate(self.positions)
+            for t in range(self.length)
+            if (s > t if future else s < t)
+        ]
+
+
+class Lab:
+    """One subject and what experiments showed of it. Everything is done on first demand."""
+
+    def __init__(self, subject: Subject, seconds: float = 12.0, strict: bool = False) -> None:
+        self.subject = subject
+        self.strict = strict  # a fault of a check's own is raised, for tests
+        self.deadline = time.monotonic() + seconds
+        self.size = sum(p.numel() for p in _parameters(subject.module))
+        self._shared: nn.Module | None = None
+
+    @property
+    def spent(self) -> bool:
+        """No time is left for experiments that are not begun yet."""
+        return time.monotonic() > self.deadline
+
+    # -- who is experimented on ---------------------------------------------------------------------------
+
+    @cached_property
+    def garbage(self) -> tuple[str, ...]:
+        """Names of parameters that were never given values: uninitialised memory."""
+        return tuple(name for name, p in _named(self.subject.module) if _is_garbage(p))
+
+    @cached_property
+    def alive(self) -> Subject:
+        """The subject itself; where parameters hold uninitialised memory, a copy with numbers in them."""
+        if not self.garbage:
+            return self.subject
+        made = copied(self.subject.module)
+        if made is None:
+            return self.subject
+        _enliven(made, zeros=False)
+        return replace(self.subject, module=made)
+
+    @cached_property
+    def precise(self) -> bool:
+        """Whether experiments are done in double precision."""
+        return self._exact[1]
+
+    @cached_property
+    def exact(self) -> Subject:
+        """The subject of the experiments: a copy in double precision whose zero-initialised parameters are small
+        random numbers instead, since a gate that is closed hides everything behind it."""
+        return self._exact[0]
+
+    @cached_property
+    def _exact(self) -> tuple[Subject, bool]:
+        for double in (True, False):
+            if double and self.size > _DOUBLE_AT_MOST:
+                continue
+            made = self.subject.in_double() if double else self._copy()
+            if made is None:
+                continue
+            _enliven(made.module, zeros=True)
+            if not double or made.run(module=made.module, fresh=self.size <= _COPY_EACH).error is None:
+                return made, double
+        return self.subject, False
+
+    def _copy(self) -> Subject | None:
+        made = copied(self.subject.module)
+        if made is None:
+            return None
+        if self.subject.dtype in (torch.float16, torch.bfloat16):
+            return None
+        return replace(self.subject, module=made)
+
+    def run(self, values: dict[str, Any] | None = None, **options: Any) -> Outcome:
+        """One run of the exact subject, which is as before afterwards."""
+        if self.size <= _COPY_EACH:
+            return self.exact.run(values, **options)
+        module = options.pop("module", self.exact.module)
+        buffers = [(b, b.detach().clone()) for b in module.buffers()]
+        modes = [(part, part.training) for _, part in parts(module)]
+        try:
+            with preserved(module):
+                return self.exact.run(values, module=module, fresh=False, **options)
+        finally:
+            for part, training in modes:
+                part.training = training
+            with torch.no_grad():
+                for buffer, kept in buffers:
+                    buffer.copy_(kept)
+
+    @cached_property
+    def base(self) -> Outcome:
+        """The exact subject in evaluation mode."""
+        return self.run()
+
+    @cached_property
+    def own(self) -> Outcome:
+        """The module as it is, in its own type, in evaluation mode."""
+        return self.alive.run(fresh=True)
+
+    # -- what was recorded --------------------------------------------------------------------------------
+
+    @cached_property
+    def recording(self) -> Recording:
+        """One recorded run of the exact subject, with every step's numbers."""
+        return self.record(self.exact)
+
+    def record(
+        self, subject: Subject, values: dict[str, Any] | None = None, *, copy: bool = True
+    ) -> Recording:
+        called = subject.with_arguments(values) if values else subject
+        module = copied(called.module) if copy and self.size <= _COPY_EACH else called.module
+        module = module if module is not None else called.module
+        main = called.arguments.get(called.main or "")
+        small = not isinstance(main, Tensor) or main.numel() <= _VALUES_AT_MOST
+        with quiet(called.environment), seeded(0), torch.no_grad():
+            try:
+                module.eval()
+            except Exception:  # a module may refuse; the run itself will tell
+                pass
+            return _record(
+                module,
+                called.args,
+                dict(called.kwargs),
+                values=small,
+                capture=Capture("full", scores=True),
+                input_axes=dict(called.axes),
+            )
+
+    @cached_property
+    def own_recording(self) -> Recording:
+        """The same of the module as it is, in its own type."""
+        return self.record(self.alive)
+
+    @cached_property
+    def steps(self) -> Steps:
+        return Steps(self.recording)
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        return Lineage(self.recording)
+
+    @cached_property
+    def maps(self) -> list[Map]:
+        """The attention that was found in the recorded run."""
+        return build_maps(self.lineage, self.steps) if self.recording.error is None else []
+
+    def span(self, event: int | None) -> Span | None:
+        return self.lineage.span(event)
+
+    # -- axes ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def main(self) -> str | None:
+        return self.exact.main
+
+    @cached_property
+    def input_axes(self) -> tuple[int | None, int | None]:
+        """The batch axis and the token axis of the main argument."""
+        axes = self.exact.axes.get(self.main or "", ())
+        find = lambda letter: axes.index(letter) if letter in axes else None  # noqa: E731
+        return find("B"), find("T")
+
+    @cached_property
+    def batch(self) -> int:
+        axis = self.input_axes[0]
+        return int(self.tensor.shape[axis]) if axis is not None and self.main else 1
+
+    @cached_property
+    def length(self) -> int:
+        axis = self.input_axes[1]
+        return int(self.tensor.shape[axis]) if axis is not None and self.main else 0
+
+    @property
+    def tensor(self) -> Tensor:
+        """The main argument."""
+        value: Tensor = self.exact.arguments[self.main or ""]
+        return value
+
+    @cached_property
+    def together(self) -> tuple[str, ...]:
+        """Arguments that hold the same tokens as the main one and are changed with it: queries, keys, values."""
+        if self.main is None:
+            return ()
+        names = []
+        for name, value in self.exact.arguments.items():
+            if not isinstance(value, Tensor) or value.dtype != self.tensor.dtype:
+                continue
+            same = value is self.tensor or torch.equal(value, self.tensor) if (
+                value.shape == self.tensor.shape
+            ) else False
+            alike = self.exact.axes.get(name) == self.exact.axes[self.main] and value.shape == self.tensor.shape
+            if same or (alike and name.strip("_").lower()[:1] in ("q", "k", "v", "x")):
+                names.append(name)
+        return tuple(names)
+
+    def output_axes(self, output: Tensor) -> tuple[int | None, int | None]:
+        """The batch axis and the token axis of an output; None where it has none."""
+        b, t = self.input_axes
+        if t is None:
+            return None, None
+        fits = [i for i in range(output.dim()) if output.shape[i] == self.length]
+        token = t if t in fits else next((i for i in fits if i != b), None)
+        if token is None:
+            return None, None
+        if b is None:
+            return None, token
+        if b < output.dim() and b != token and output.shape[b] == self.batch:
+            return b, token
+        others = [i for i in range(output.dim()) if output.shape[i] == self.batch and i != token]
+        return (others[0] if others else None), token
+
+    # -- changing the input -------------------------------------------------------------------------------
+
+    def changed(self, index: tuple[Any, ...], seed: int = 11) -> dict[str, Any]:
+        """The arguments with other tokens at one place of the main argument's axes."""
+        fresh: dict[int, Tensor] = {}
+        made = {}
+        for name in self.together:
+            value = self.exact.arguments[name]
+            if id(value) not in fresh:
+                new = value.clone()
+                new[index] = self.other(new[index], value, seed + len(fresh))
+                fresh[id(value)] = new
+            made[name] = fresh[id(value)]
+        return made
+
+    def other(self, part: Tensor, whole: Tensor, seed: int) -> Tensor:
+        """Other tokens of the same kind: rows of normal numbers, or other ids that occur."""
+        with seeded(seed):
+            if part.is_floating_point():
+                spread = float(whole.detach().double().std()) if whole.numel() > 1 else 1.0
+                spread = spread if np.isfinite(spread) and spread > 1e-6 else 1.0
+                return (torch.randn(part.shape, dtype=torch.float64) * 1.5 * spread).to(part.dtype)
+            top = max(int(whole.max()), 1) if whole.numel() else 1
+            return torch.where(part < top, part + 1, torch.zeros_like(part))
+
+    def at(self, token: Any = None, entry: Any = None) -> tuple[Any, ...]:
+        """The index that picks a token, a batch entry or both from the main argument."""
+        b, t = self.input_axes
+        index: list[Any] = [slice(None)] * self.tensor.dim()
+        if token is not None and t is not None:
+            index[t] = token
+        if entry is not None and b is not None:
+            index[b] = entry
+        return tuple(index)
+
+    # -- comparing ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def scale(self) -> float:
+        """The largest finite output."""
+        output = self.base.output
+        return largest(output) if output is not None else 1.0
+
+    @property
+    def tolerance(self) -> float:
+        """Above this a change is one (relative)."""
+        return 1e-7 if self.precise else 1e-5
+
+    @property
+    def nothing(self) -> float:
+        """Below this there is no change at all (relative)."""
+        return 1e-13 if self.precise else 1e-8
+
+    def difference(self, output: Tensor, axes: Sequence[int | None]) -> Any:
+        """The largest change against the base run along the given axes (others are reduced), relative."""
+        base = self.base.output
+        assert base is not None
+        a, b = base.detach(), output.detach()
+        if a.is_complex():
+            a, b = torch.view_as_real(a), torch.view_as_real(b)
+        one, two = a.double().cpu().numpy(), b.double().cpu().numpy()
+        with np.errstate(invalid="ignore"):
+            delta = np.abs(one - two)
+        delta = np.where(np.isfinite(delta), delta, np.where(_same(one, two), 0.0, np.inf)) / self.scale
+        kept = [axis for axis in axes if axis is not None]
+        reduced = delta.max(axis=tuple(i for i in range(delta.ndim) if i not in kept), keepdims=True)
+        return np.transpose(reduced, [*kept, *[i for i in range(delta.ndim) if i not in kept]]).reshape(
+            [reduced.shape[i] for i in kept]
+        )
+
+    @cached_property
+    def influence(self) -> Influence | None:
+        """Which output token moves with which input token; None where outputs have no tokens."""
+        if self.main is None or self.base.output is None or self.length < 2:
+            return None
+        axes = self.output_axes(self.base.output)
+        if axes[1] is None:
+            return None
+        positions = probed(self.length)
+        columns, done = [], []
+        for s in positions:
+            if self.spent and len(done) >= 2:
+                break
+            outcome = self.run(self.changed(self.at(token=s)))
+            if outcome.output is None or outcome.output.shape != self.base.output.shape:
+                return None
+            moved = self.difference(outcome.output, axes if axes[0] is not None else (axes[1],))
+            columns.append(moved if axes[0] is not None else moved[None])
+            done.append(s)
+        return Influence(np.stack(columns, axis=-1), tuple(done), self.length)
+
+    @cached_property
+    def crossing(self) -> Any | None:
+        """[B, B]: how much entry b of the output moves when entry a of the input is changed; None where untried."""
+        output = self.base.output
+        if self.main is None or output is None or self.batch < 2:
+            return None
+        axes = self.output_axes(output)
+        if axes[0] is None:
+            return None
+        rows = []
+        for entry in (0, self.batch - 1):
+            outcome = self.run(self.changed(self.at(entry=entry)))
+            if outcome.output is None or outcome.output.shape != output.shape:
+                return None
+            rows.append(self.difference(outcome.output, (axes[0],)))
+        return np.stack(rows)
+
+    @cached_property
+    def empty(self) -> Any:
+        """[B, T] True where a query has no key that it may attend to, in some attention of the run."""
+        rows = np.zeros((max(self.batch, 1), max(self.length, 1)), dtype=bool)
+        for one in self.maps:
+            masked = one.bhts("masked")
+            if masked is None or masked.shape[2] != self.length:
+                continue
+            bare = (masked.max(axis=-1) < NOTHING) | np.isnan(masked).all(axis=-1)
+            found = bare.any(axis=1)
+            if found.shape[0] in (1, rows.shape[0]):
+                rows |= found
+        return rows
+
+    # -- what is meant ------------------------------------------------------------------------------------
+
+    @cached_property
+    def causal(self) -> bool:
+        """Whether causal attention is meant: said so, or shown by the module."""
+        return self.subject.causal is not False
+
+    @cached_property
+    def evidence_of_causal(self) -> str:
+        """Why it is known that causal attention is meant; empty when it is only the default."""
+        from attnscope.checks.intent import evidence
+
+        if self.subject.causal:
+            return "causal attention is what --causal asks for"
+        return evidence(self)
+
+    # -- where things show --------------------------------------------------------------------------------
+
+    def made_by(self, call: int) -> nn.Module | None:
+        return self.recording.calls[call][0] if 0 <= call < len(self.recording.calls) else None
+
+
+def probed(length: int) -> tuple[int, ...]:
+    """Every token of a short sequence; of a long one the first, the last and some between."""
+    if length <= _MOST_POSITIONS:
+        return tuple(range(length))
+    some = np.linspace(0, length - 1, _MOST_POSITIONS)
+    return tuple(sorted({int(round(x)) for x in some} | {1, length - 2}))
+
+
+def largest(output: Tensor) -> float:
+    """The largest finite number of a tensor, 1 where there is none."""
+    values = output.detach().abs().double()
+    finite = values[values.isfinite()]
+    top = float(finite.max()) if finite.numel() else 0.0
+    return top if top > 0 else 1.0
+
+
+def _same(one: Any, two: Any) -> Any:
+    return (np.isnan(one) & np.isnan(two)) | (one == two)
+
+
+def _parameters(module: nn.Module) -> Iterable[Tensor]:
+    return (p for _, p in _named(module))
+
+
+def _named(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+    for path, part in parts(module):
+        for name, p in (vars(part).get("_parameters") or {}).items():
+            if isinstance(p, nn.Parameter) and not isinstance(p, nn.parameter.UninitializedParameter):
+                yield (f"{path}.{name}" if path else name), p
+
+
+def _is_garbage(p: Tensor) -> bool:
+    """Numbers that no initialisation gives: what `torch.empty` found in memory."""
+    if p.is_meta or not p.is_floating_point() or p.numel() == 0 or p.numel() > 1 << 24:
+        return False
+    values = p.detach().double()
+    top = float(values.abs().max())
+    return not np.isfinite(top) or top > 1e6 or 0 < top < 1e-20
+
+
+def _enliven(module: nn.Module, zeros: bool) -> None:
+    """Give numbers to parameters that hold garbage and, with `zeros`, to those that are zero throughout."""
+    with seeded(7), torch.no_grad():
+        for _, p in _named(module):
+            if p.is_meta or not p.is_floating_point() or p.numel() == 0:
+                continue
+            bare = zeros and p.requires_grad and not bool(p.detach().any())
+            if bare or _is_garbage(p):
+                fan = p.shape[-1] if p.dim() >= 2 else 100
+                p.data.copy_(torch.randn(p.shape, dtype=torch.float64) / max(fan, 1) ** 0.5)

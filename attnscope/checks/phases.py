@@ -1,0 +1,213 @@
+"""The phases of a module's life: forward, backward, a move to another device, its state dict. Crashes become findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnscope.checks.as216_no_gradient import _total
+from attnscope.checks.lab import Lab
+from attnscope.checks.subject import Subject, cloned, copied, quiet, seeded
+from attnscope.crashes import Crash, diagnose
+from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.record import record
+from attnscope.schema import Step
+from attnscope.steps import Steps
+
+
+def forward_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
+    """What the forward pass raised in the module's own type, explained; None where it ran."""
+    outcome = lab.own
+    if outcome.error is None:
+        return None
+    recording = lab.own_recording
+    error = recording.error if recording.error is not None else outcome.error
+    return explain(lab.subject, error, "forward", _steps(recording))
+
+
+def backward_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
+    """What a backward pass in training mode raised; None where it ran, or where nothing wants gradients."""
+    subject = lab.alive
+    module = copied(subject.module)
+    if module is None or not any(p.requires_grad for p in module.parameters()):
+        return None
+    with quiet(subject.environment), seeded(0), torch.enable_grad():
+        phase = "forward"
+        recording = None
+        try:
+            module.train()
+            args, kwargs = cloned(subject.args), cloned(dict(subject.kwargs))
+            recording = record(module, args, kwargs)
+            if recording.error is not None:
+                raise recording.error
+            total = _total(recording.result)
+            if total is None or not total.requires_grad:
+                return None
+            phase = "backward"
+            total.backward()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            steps = _steps(recording) if recording is not None else ()
+            return explain(replace(subject, module=module), error, phase, steps)
+    return None
+
+
+def moved_error(lab: Lab) -> BaseException | None:
+    """What a run on `meta` raised because tensors stayed behind; None where it ran or where meta cannot tell."""
+    if "_moved" not in lab.__dict__:
+        lab.__dict__["_moved"] = _move(lab)
+    found: BaseException | None = lab.__dict__["_moved"][0]
+    return found
+
+
+def move_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
+    error = moved_error(lab)
+    if error is None:
+        return None
+    module, steps = lab.__dict__["_moved"][1:]
+    found = diagnose(Crash(error, "move", module, steps, type(lab.subject.module), device="meta"))
+    lab.__dict__["_move_explained"] = any(one.code != "AS100" for one in found)
+    return found
+
+
+def _move(lab: Lab) -> tuple[BaseException | None, Any, tuple[Step, ...]]:
+    subject = lab.subject
+    module = copied(subject.module)
+    if module is None:
+        return None, None, ()
+    with quiet(subject.environment), seeded(0), torch.no_grad():
+        try:
+            module.to("meta")
+            module.eval()
+            args, kwargs = _to_meta(subject.args), _to_meta(dict(subject.kwargs))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return None, None, ()
+        recording = record(module, args, kwargs)
+    error = recording.error
+    if error is None or not _stayed_behind(error):
+        return None, None, ()
+    return error, module, _steps(recording)
+
+
+def _stayed_behind(error: BaseException) -> bool:
+    """Whether the error says that two devices met; whatever else meta refuses is no fault of the module."""
+    text = str(error).lower()
+    if isinstance(error, NotImplementedError) or not isinstance(error, RuntimeError | ValueError | TypeError):
+        return False
+    devices = ("expected device", "same device", "unhandled fakeTensor device".lower(), "devices, cpu", "expected all tensors")
+    if "out of meta" in text or "item()" in text or "data-dependent" in text or "no data" in text:
+        return False
+    return any(words in text for words in devices)
+
+
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.to("meta")
+    if type(value) in (tuple, list):
+        return type(value)(_to_meta(item) for item in value)
+    if type(value) is dict:
+        return {key: _to_meta(item) for key, item in value.items()}
+    return value
+
+
+def state_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
+    """What saving the state and loading it again raised."""
+    subject = lab.subject
+    one, two = copied(subject.module), copied(subject.module)
+    if one is None or two is None:
+        return None
+    state = None
+    with quiet(subject.environment):
+        try:
+            state = one.state_dict()
+            two.load_state_dict(state)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return diagnose(Crash(error, "load", two, (), type(subject.module), state))
+    return None
+
+
+def half_notes(lab: Lab) -> list[str]:
+    """What the module does in half precision when nobody asked for it: said, and no fault."""
+    notes = []
+    if lab.subject.dtype is not None or lab.own.error is not None or lab.size > 20_000_000:
+        return []
+    for dtype in (torch.bfloat16, torch.float16):
+        made = copied(lab.alive.module)
+        if made is None:
+            return []
+        name = str(dtype).removeprefix("torch.")
+        with quiet(lab.subject.environment):
+            try:
+                made.to(dtype)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                continue
+        cast = replace(
+            lab.alive,
+            module=made,
+            args=tuple(_cast(value, dtype) for value in lab.alive.args),
+            kwargs={key: _cast(value, dtype) for key, value in lab.alive.kwargs.items()},
+        )
+        outcome = cast.run(fresh=False)
+        if outcome.error is not None:
+            first = str(outcome.error).strip().partition("\n")[0][:160]
+            notes.append(f"in {name} the forward raises {type(outcome.error).__name__}: {first}")
+        elif outcome.output is not None and bool(outcome.output.isnan().any()):
+            own = lab.own.output
+            if own is not None and not bool(own.isnan().any()):
+                notes.append(f"in {name} outputs are NaN")
+    return notes
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if type(value) in (tuple, list):
+        return type(value)(_cast(item, dtype) for item in value)
+    return value
+
+
+def explain(
+    subject: Subject, error: BaseException, phase: Any, steps: tuple[Step, ...]
+) -> tuple[Diagnostic, ...]:
+    """The diagnosis of one crash."""
+    module: nn.Module = subject.module
+    return diagnose(Crash(error, phase, module, steps, type(module)))
+
+
+def _steps(recording: Any) -> tuple[Step, ...]:
+    try:
+        return tuple(Steps(recording).rows)
+    except Exception:
+        return ()
+
+
+def run_phases(lab: Lab) -> Iterator[Diagnostic | Tried]:
+    """Forward first: where it raises nothing else is tried."""
+    found = forward_crash(lab)
+    yield Tried("forward", "runs" if found is None else _raised(lab.own.error), found is None)
+    if found is not None:
+        yield from found
+        return
+    for name, phase in (("backward", backward_crash), ("move to another device", move_crash), ("state_dict", state_crash)):
+        if lab.spent:
+            return
+        found = phase(lab)
+        if name != "state_dict" or found is not None:
+            yield Tried(name, "runs" if found is None else "raises", found is None)
+        if found is not None:
+            yield from found
+
+
+def _raised(error: BaseException | None) -> str:
+    return f"raises {type(error).__name__}" if error is not None else "raises"

@@ -1,0 +1,218 @@
+"""What is checked: a module, one call of it, and which axis of which argument is the batch and which the tokens.
+
+A `Subject` never runs the module itself: `run` works on deep copies, so that whatever the module does to
+itself stays there. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnscope.preserve import walk
+
+HALF = (torch.float16, torch.bfloat16)
+
+Axes = Mapping[str, tuple[str | None, ...]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call gave: the result and its first tensor, or what was raised."""
+
+    result: Any = None
+    output: Tensor | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module and one call of it.
+
+    `names` are the names of the positional arguments; `axes` names the axes of tensor arguments (`B`, `T`, `S`,
+    `C` or None). `causal` is what the user said is meant: True, False, or None when nothing was said.
+    `guessed` are arguments that nobody gave. `environment` wraps each call of the user's code. `rebuild`
+    constructs the module anew with other random numbers, where that is possible.
+    """
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    names: tuple[str, ...]
+    axes: Axes
+    causal: bool | None = None
+    guessed: frozenset[str] = frozenset()
+    dtype: torch.dtype | None = None
+    title: str = ""
+    environment: Callable[[], Any] = nullcontext
+    rebuild: Callable[[int], nn.Module] | None = field(default=None, repr=False)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Each argument under its name."""
+        return {**dict(zip(self.names, self.args, strict=False)), **self.kwargs}
+
+    @property
+    def main(self) -> str | None:
+        """The name of the first argument that has tokens: floats [.., T, C] or ids [B, T]."""
+        for name, value in self.arguments.items():
+            if isinstance(value, Tensor) and "T" in self.axes.get(name, ()) and "S" not in self.axes[name]:
+                return name
+        return None
+
+    def with_arguments(self, values: Mapping[str, Any]) -> Subject:
+        """The same call with some arguments exchanged."""
+        args = tuple(
+            values.get(name, old) for name, old in zip(self.names, self.args, strict=False)
+        ) + tuple(self.args[len(self.names) :])
+        kwargs = {name: values.get(name, old) for name, old in self.kwargs.items()}
+        kwargs |= {
+            name: value for name, value in values.items() if name not in kwargs and name not in self.names
+        }
+        return replace(self, args=args, kwargs=kwargs)
+
+    def in_double(self) -> Subject | None:
+        """The same call in double precision, on a copy; None where the module cannot be copied or cast."""
+        made = copied(self.module)
+        if made is None:
+            return None
+        try:
+            with quiet(self.environment):
+                made.double()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return None
+        memo: dict[int, Tensor] = {}
+        return replace(
+            self,
+            module=made,
+            args=tuple(_doubled(value, memo) for value in self.args),
+            kwargs={name: _doubled(value, memo) for name, value in self.kwargs.items()},
+        )
+
+    def run(
+        self,
+        values: Mapping[str, Any] | None = None,
+        *,
+        train: bool = False,
+        grad: bool = False,
+        seed: int = 0,
+        module: nn.Module | None = None,
+        fresh: bool = True,
+    ) -> Outcome:
+        """Call a copy of the module (or the given one as it is, with `fresh` false) once."""
+        called = self.with_arguments(values) if values else self
+        target = module if module is not None else self.module
+        if fresh:
+            target = copied(target) or target
+        with quiet(self.environment), seeded(seed), torch.set_grad_enabled(grad):
+            try:
+                target.train(train)
+                result = target(*cloned(called.args), **cloned(dict(called.kwargs)))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                return Outcome(error=error)
+        return Outcome(result, first_tensor(result))
+
+
+@contextmanager
+def quiet(environment: Callable[[], Any] = nullcontext) -> Iterator[None]:
+    """The user's prints go to standard error, warnings nowhere; deprecated in-place writes stay possible."""
+    with warnings.catch_warnings(), redirect_stdout(sys.stderr), environment():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Random numbers drawn inside come from `seed`; afterwards the generators are as they were."""
+    state, python = torch.get_rng_state(), random.getstate()
+    numpy: Any = sys.modules.get("numpy")
+    kept = numpy.random.get_state() if numpy is not None else None
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if numpy is not None:
+        numpy.random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(kept)
+
+
+def copied(module: nn.Module) -> nn.Module | None:
+    """A deep copy, or None where the module does not allow one."""
+    try:
+        return copy.deepcopy(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return None
+
+
+def cloned(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """The same arguments with tensors copied; one tensor given twice stays one, dicts and lists are new."""
+    memo = {} if memo is None else memo
+    if isinstance(value, Tensor):
+        if id(value) not in memo:
+            memo[id(value)] = value.detach().clone()
+        return memo[id(value)]
+    if type(value) in (tuple, list):
+        return type(value)(cloned(item, memo) for item in value)
+    if type(value) is dict:
+        return {key: cloned(item, memo) for key, item in value.items()}
+    return value
+
+
+def _doubled(value: Any, memo: dict[int, Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        if id(value) not in memo:  # one tensor given twice stays one
+            wide = widened(value) if value.is_floating_point() else value
+            memo[id(value)] = value.to(torch.complex128) if value.is_complex() else wide
+        return memo[id(value)]
+    if type(value) in (tuple, list):
+        return type(value)(_doubled(item, memo) for item in value)
+    if type(value) is dict:
+        return {key: _doubled(item, memo) for key, item in value.items()}
+    return value
+
+
+def widened(value: Tensor) -> Tensor:
+    """In double precision; the lowest number of a narrower type stays the lowest."""
+    info = torch.finfo(value.dtype)
+    wide = value.double()
+    return torch.where(wide <= info.min, torch.finfo(torch.float64).min, wide) if value.numel() else wide
+
+
+def first_tensor(value: Any, depth: int = 0) -> Tensor | None:
+    """The first floating tensor of a result: a tensor, a tuple, a mapping or an object with fields."""
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() or value.is_complex() else None
+    if depth > 4 or value is None or isinstance(value, str | int | float | bool | nn.Module):
+        return None
+    items: Sequence[Any] = ()
+    if isinstance(value, Mapping):
+        items = list(value.values())
+    elif isinstance(value, tuple | list):
+        items = value
+    elif isinstance(getattr(value, "__dict__", None), dict):
+        items = list(vars(value).values())
+    return next((t for t in (first_tensor(item, depth + 1) for item in items) if t is not None), None)
+
+
+def parts(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Each registered module with its path."""
+    return list(walk(module))
