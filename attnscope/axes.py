@@ -10,12 +10,13 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from attnscope.axis_rules import FACTORIES, RULES, align, atoms, is_library, refs_of, total
+from attnscope.axis_rules import FACTORIES, RULES, align, atoms, is_library, is_one, is_rest, refs_of, total
 from attnscope.dims import Dim, Dims, Space, regroup
 from attnscope.record import Event, Recording
 from attnscope.scope import Scope
 from attnscope.source import SourceFile, node_at
 from attnscope.tensors import Ref
+from attnscope.vocabulary import letter_of
 
 
 class Axes:
@@ -88,15 +89,17 @@ class Axes:
                     for letter, size in zip(given, shape, strict=True)
                 )
             else:
-                dims = self._guess(name, shape, str(made[serial][2]), first)
+                dims = self._guess(serial, name, shape, str(made[serial][2]), first)
             self.of[serial] = dims
             first = first or dims
 
-    def _guess(self, name: str, shape: tuple[int, ...], dtype: str, first: Dims | None) -> Dims:
+    def _guess(
+        self, serial: int, name: str, shape: tuple[int, ...], dtype: str, first: Dims | None
+    ) -> Dims:
         floating = "float" in dtype
         named = self.space.named
         if first is None:
-            letters = {
+            letters = self._layout(serial) or {
                 (3, True): "BTC",
                 (4, True): "BHTD",
                 (2, True): "TC",
@@ -126,6 +129,31 @@ class Axes:
             return first
         return tuple(Dim(size) for size in shape)
 
+    def _layout(self, serial: int) -> str | None:
+        """`TBC` where the module proves to read its input [T, B, C]: `tgt_len, bsz, dim = x.size()`."""
+        if len(self.recording.made[serial][0]) != 3:
+            return None
+        letters: dict[int, str | None] = {}
+        for code, lasti, _, frozen in self.recording.sizes:
+            if not frozen or frozen[0] != serial:
+                continue
+            place = node_at(code, lasti)
+            parent = place[0].parents.get(place[1]) if place is not None else None
+            if not isinstance(parent, ast.Assign):
+                continue
+            target = parent.targets[0]
+            if len(frozen) > 1 and isinstance(frozen[1], int) and isinstance(target, ast.Name):
+                letters.setdefault(frozen[1] % 3, letter_of(target.id))
+            elif isinstance(target, ast.Tuple) and len(target.elts) == 3:
+                for axis, item in enumerate(target.elts):
+                    letters.setdefault(axis, letter_of(item.id) if isinstance(item, ast.Name) else None)
+        if letters.get(0) == "T" and letters.get(1) == "B":
+            return "TBC"
+        for event in self.recording.events:
+            if event.op.name == "multi_head_attention_forward" and event.args and event.args[0] == serial:
+                return "TBC"  # the layout that this function documents
+        return None
+
     def dims(self, ref: int) -> Dims:
         """The dimensions of a tensor; a leaf (a parameter, a buffer) gets fresh ones."""
         known = self.of.get(int(ref))
@@ -154,8 +182,11 @@ class Axes:
             return (*dims[:-1], self.space.named("S", dims[-1].size))
         return dims
 
-    def broadcast(self, operands: Sequence[Dims]) -> Dims:
-        """The dimensions of an elementwise result; unnamed ones learn their names from their partners."""
+    def broadcast(self, operands: Sequence[Dims], *, equal: bool = False) -> Dims:
+        """The dimensions of an elementwise result; unnamed ones learn their names from their partners.
+
+        `equal`: nothing is broadcast, so axes of size 1 are partners too.
+        """
         rank = max((len(dims) for dims in operands), default=0)
         ordered = sorted(operands, key=len, reverse=True)
         result: list[Dim] = []
@@ -166,7 +197,7 @@ class Axes:
                 size = 0
             here = [dim for dim in here if dim.size == size]
             chosen = next((d for d in here if d.known and not d.root().mixed), here[0])
-            if size > 1:
+            if size > 1 or equal:
                 for dim in here:
                     if not dim.known and chosen.known:
                         dim.become(chosen)
@@ -195,6 +226,9 @@ class Axes:
             args = args[1:]
         if keyword and keyword in named:
             args = [named[keyword]]
+        if len(args) == 1 and isinstance(args[0], ast.Name):  # shape = (*x.shape[:-1], -1, head_dim)
+            meaning = self.scope.local(place[0], args[0])
+            args = [meaning] if isinstance(meaning, ast.Tuple | ast.List) else args
         if len(args) >= 1 and isinstance(args[0], ast.Tuple | ast.List):
             args = list(args[0].elts)
         return align(args, count)
@@ -221,7 +255,7 @@ class Axes:
         result: list[Dim] = []
         for left, right in self._with_single(event, groups, before, exprs):
             part = [before[i] for i in left]
-            result += self._group(event, part, [sizes[j] for j in right], [exprs[j] for j in right])
+            result += self.group(event, part, [sizes[j] for j in right], [exprs[j] for j in right])
         return tuple(result)
 
     def _with_single(
@@ -231,29 +265,108 @@ class Axes:
         before: Dims,
         exprs: list[ast.expr | None],
     ) -> list[tuple[range, range]]:
-        """One head, or heads of one channel: an axis of size 1 beside another is a factor of it too."""
+        """One head, one channel, one entry: an axis of size 1 may be a factor of the axis beside it."""
         joined: list[tuple[range, range]] = []
-        for left, right in groups:
-            letters = [self.letter(event, exprs[j]) for j in right]
-            last = joined[-1] if joined else None
-            last_letters = [self.letter(event, exprs[j]) for j in last[1]] if last is not None else []
-            single = (
-                last is not None and {len(last[0]), len(left)} == {0, 1} and len(last[1]) == len(right) == 1
-            )
-            heads = last_letters in (["H"], ["G"]) and (letters in (["D"], [None]))
-            merged = False
-            if last is not None and {len(last[1]), len(right)} == {0, 1} and len(last[0]) == len(left) == 1:
-                merged = self.space.product([before[last[0].start], before[left.start]]) is not None
-            if last is not None and (merged or (single and heads)):
-                joined[-1] = (
-                    range(min(last[0].start, left.start), max(last[0].stop, left.stop)),
-                    range(last[1].start, right.stop),
-                )
+        for group in self._singles(event, groups, before, exprs):
+            if joined and self._belong(event, joined[-1], group, before, exprs):
+                left, right = joined[-1]
+                joined[-1] = range(left.start, group[0].stop), range(right.start, group[1].stop)
             else:
-                joined.append((left, right))
+                joined.append(group)
         return joined
 
-    def _group(
+    def _singles(
+        self,
+        event: Event,
+        groups: list[tuple[range, range]],
+        before: Dims,
+        exprs: list[ast.expr | None],
+    ) -> list[tuple[range, range]]:
+        """Match axes of size 1 by what the source says where their number changes."""
+        result: list[tuple[range, range]] = []
+        run: list[tuple[range, range]] = []
+        for group in [*groups, None]:
+            if group is not None and all(before[i].size == 1 for i in group[0]) and len(group[0]) < 2:
+                run.append(group)
+                continue
+            if run:
+                result += self._match(event, run, before, exprs)
+                run = []
+            if group is not None:
+                result.append(group)
+        return result
+
+    def _match(
+        self, event: Event, run: list[tuple[range, range]], before: Dims, exprs: list[ast.expr | None]
+    ) -> list[tuple[range, range]]:
+        left = range(run[0][0].start, run[-1][0].stop)
+        right = range(run[0][1].start, run[-1][1].stop)
+        if len(left) == len(right) or not left or not right:
+            return run
+        said = [j for j in right if not is_one(exprs[j])]
+        matched: list[tuple[range, range]] = []
+        place = left.start
+        for j in right:
+            letters = self.letters(event, exprs[j])
+            if len(left) == len(said) == 1:
+                count = int(j == said[0])
+            elif exprs[j] is None:
+                count = int(place in left)
+            else:
+                while place in left and before[place].known and self._other(before, left, place, letters):
+                    matched.append((range(place, place + 1), range(j, j)))
+                    place += 1
+                count = 0
+                while place + count in left and before[place + count].label in letters - {None}:
+                    count += 1
+            matched.append((range(place, place + count), range(j, j + 1)))
+            place += count
+        return [*matched, *((range(i, i + 1), range(right.stop, right.stop)) for i in range(place, left.stop))]
+
+    def _other(self, before: Dims, left: range, place: int, letters: set[str | None]) -> bool:
+        """Whether the axis at `place` is not the one that `letters` name, while a later one is."""
+        later = {before[i].label for i in left if i > place}
+        return before[place].label not in letters and bool(later & letters)
+
+    def _belong(
+        self,
+        event: Event,
+        one: tuple[range, range],
+        two: tuple[range, range],
+        before: Dims,
+        exprs: list[ast.expr | None],
+    ) -> bool:
+        if one[1] and two[1] and len(one[0]) + len(two[0]) <= 1:
+            # An axis of the source beside a factor of size 1 of its own.
+            first, last = exprs[one[1].start], exprs[two[1].stop - 1]
+            letters = self.letter(event, first), self.letter(event, last)
+            if not one[0] and not two[0]:
+                return letters[0] in ("H", "G") and is_one(last)
+            dim = before[(*one[0], *two[0])[0]]
+            factors = [factor.label for factor in dim.root().factors or ()]
+            if dim.label in ("B", "T", "S") or is_one(first) or is_one(last):
+                return False
+            if factors:
+                return all(letter in factors or letter is None for letter in letters)
+            if letters[1] == "D" or (letters[1] is None and is_rest(last)):
+                heads = {"H", "G"} & {self.letter(event, exprs[j]) for j in one[1]}
+                return bool(heads) or (letters[0] is None and is_rest(first))
+            return letters[0] in ("H", "G") and not one[0]
+        if len(one[1]) + len(two[1]) == 1:  # an axis of size 1 that is merged into its neighbour
+            parts = [before[place] for place in (*one[0], *two[0])]
+            if self.space.product(parts) is not None:
+                return True
+            expr = exprs[(*one[1], *two[1])[0]]
+            return isinstance(expr, ast.BinOp) and all(dim.label in self.letters(event, expr) for dim in parts)
+        return False
+
+    def letters(self, event: Event, expr: ast.expr | None) -> set[str | None]:
+        """The letters of the factors of an expression such as `b * self.n_head`."""
+        if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Mult):
+            return self.letters(event, expr.left) | self.letters(event, expr.right)
+        return {self.letter(event, expr)}
+
+    def group(
         self, event: Event, part: list[Dim], sizes: list[int], exprs: list[ast.expr | None]
     ) -> list[Dim]:
         if not part or not sizes:
@@ -265,14 +378,14 @@ class Axes:
         if len(part) == 1:
             return self._split(event, part[0], sizes, exprs)
         if len(sizes) == 1:
-            return [self._merge(event, part, exprs[0])]
+            return [self.merge(event, part, exprs[0])]
         fine = [atom for dim in part for atom in atoms(dim)]
         groups = regroup([atom.size for atom in fine], sizes)
         if groups is not None and (len(groups) > 1 or len(fine) == len(sizes)) and len(fine) > len(part):
             result: list[Dim] = []
             for left, right in groups:
                 inner = [fine[i] for i in left]
-                result += self._group(event, inner, [sizes[j] for j in right], [exprs[j] for j in right])
+                result += self.group(event, inner, [sizes[j] for j in right], [exprs[j] for j in right])
             return result
         return [Dim(size, mixed=True) for size in sizes]
 
@@ -301,7 +414,7 @@ class Axes:
                 result: list[Dim] = []
                 for left, right in groups:
                     inner_exprs = [exprs[j] for j in right]
-                    result += self._group(
+                    result += self.group(
                         event, [root.factors[i] for i in left], [sizes[j] for j in right], inner_exprs
                     )
                 return result
@@ -311,7 +424,8 @@ class Axes:
         self._drop_repeats(dims, root)
         unknown = [i for i, found in enumerate(dims) if found is None]
         letters = {found.label for found in dims if found is not None}
-        if len(unknown) == 1 and letters & {"H", "G"} and "D" not in letters:
+        whole = root.label not in ("H", "G", "D")  # heads that are cut again are no channels
+        if len(unknown) == 1 and letters & {"H", "G"} and "D" not in letters and whole:
             size = sizes[unknown[0]]
             count = root.times[0] if root.times is not None and size % root.times[0] == 0 else 1
             dims[unknown[0]] = self.space.multiple(count, self.space.named("D", size // count))
@@ -347,11 +461,11 @@ class Axes:
                 dims[i] = None
             seen.add(id(dim.root()))
 
-    def _merge(self, event: Event, part: list[Dim], expr: ast.expr | None) -> Dim:
+    def merge(self, event: Event, part: list[Dim], expr: ast.expr | None) -> Dim:
         whole = self.space.product(part)
         if whole is not None:
             return whole
-        real = [dim for dim in part if dim.size != 1] or part[:1]
+        real = [dim for dim in part if dim.size != 1 or dim.known] or part[:1]
         if len(real) == 1:
             return real[0]
         if any(dim.root().mixed for dim in real):

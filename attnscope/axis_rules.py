@@ -43,6 +43,16 @@ def is_library(value: ast.expr) -> bool:
     return text in ("torch", "F", "nn.functional", "torch.nn.functional", "functional", "th", "tnf")
 
 
+def is_rest(expr: ast.expr | None) -> bool:
+    """Whether a size is left open: `-1`."""
+    return isinstance(expr, ast.UnaryOp) and isinstance(expr.operand, ast.Constant)
+
+
+def is_one(expr: ast.expr | None) -> bool:
+    """Whether a size is the number 1 itself."""
+    return isinstance(expr, ast.Constant) and expr.value == 1
+
+
 def align(args: list[ast.expr], count: int) -> list[ast.expr | None]:
     starred = next((i for i, arg in enumerate(args) if isinstance(arg, ast.Starred)), None)
     if starred is None:
@@ -89,21 +99,28 @@ def _view(axes: Axes, event: Event) -> Sequence[Dims]:
 
 
 def _flatten(axes: Axes, event: Event) -> Sequence[Dims]:
-    sizes = _out(axes, event)
-    return [axes.reshape(event, _first(axes, event), sizes, [None] * len(sizes))]
+    before = _first(axes, event)
+    if not before:
+        return [axes.reshape(event, before, _out(axes, event), [None])]
+    start = int(_argument(event, 1, "start_dim", 0)) % len(before)
+    end = int(_argument(event, 2, "end_dim", -1)) % len(before)
+    if start == end:
+        return [before]
+    return [(*before[:start], axes.merge(event, list(before[start : end + 1]), None), *before[end + 1 :])]
 
 
 def _unflatten(axes: Axes, event: Event) -> Sequence[Dims]:
     before, sizes = _first(axes, event), _out(axes, event)
     dim = int(_argument(event, 1, "dim")) % len(before)
     count = len(sizes) - len(before) + 1
-    exprs: list[ast.expr | None] = [None] * len(sizes)
+    exprs: list[ast.expr | None] = [None] * count
     place = axes.place(event)
     if place is not None and isinstance(place[1], ast.Call) and place[1].args:
         last = place[1].args[-1]
         if isinstance(last, ast.Tuple | ast.List) and len(last.elts) == count:
-            exprs[dim : dim + count] = last.elts
-    return [axes.reshape(event, before, sizes, exprs)]
+            exprs = [*last.elts]
+    parts = axes.group(event, [before[dim]], list(sizes[dim : dim + count]), exprs)
+    return [(*before[:dim], *parts, *before[dim + 1 :])]
 
 
 def _transpose(axes: Axes, event: Event) -> Sequence[Dims]:
@@ -244,13 +261,13 @@ def _cat(axes: Axes, event: Event) -> Sequence[Dims]:
             whole = axes.space.multiple(len(joined), joined[0])
     else:
         whole = Dim(size)
-    base = axes.broadcast([(*dims[:place], *dims[place + 1 :]) for dims in inputs])
+    base = axes.broadcast([(*dims[:place], *dims[place + 1 :]) for dims in inputs], equal=True)
     return [(*base[:place], whole, *base[place:])]
 
 
 def _stack(axes: Axes, event: Event) -> Sequence[Dims]:
     inputs = [axes.dims(ref) for ref in refs_in((event.args[0],))]
-    dims = list(axes.broadcast(inputs))
+    dims = list(axes.broadcast(inputs, equal=True))
     place = int(_argument(event, 1, "dim", 0))
     dims.insert(place if place >= 0 else place + len(dims) + 1, Dim(len(inputs)))
     return [tuple(dims)]
@@ -364,14 +381,16 @@ def _outer(axes: Axes, event: Event) -> Sequence[Dims]:
 
 def _reduce(axes: Axes, event: Event) -> Sequence[Dims]:
     dims, shape = _first(axes, event), _out(axes, event)
-    if len(shape) == len(dims):
-        one = tuple(d if d.size == size else Dim(size) for d, size in zip(dims, shape, strict=True))
-        return [one] * len(event.outputs)
     over = _argument(event, 1, "dim", event.kwargs.get("axis"))
-    if over is None:
-        return [()] * len(event.outputs)
-    gone = {int(place) % len(dims) for place in (over if isinstance(over, tuple) else (over,))}
-    return [tuple(d for i, d in enumerate(dims) if i not in gone)] * len(event.outputs)
+    if isinstance(over, Ref) or isinstance(over, bool) or over is None:
+        gone = set(range(len(dims)))
+    else:
+        gone = {int(place) % len(dims) for place in (over if isinstance(over, tuple) else (over,))}
+    if len(shape) == len(dims):
+        kept = tuple(Dim(1) if i in gone else dim for i, dim in enumerate(dims))
+    else:
+        kept = tuple(dim for i, dim in enumerate(dims) if i not in gone)
+    return [kept] * len(event.outputs)
 
 
 def _factory(axes: Axes, event: Event) -> Sequence[Dims]:

@@ -125,7 +125,7 @@ class Scope:
         if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name) and len(expr.args) == 1:
             return self.letter(file, expr.args[0], depth + 1) if expr.func.id == "int" else None
         if isinstance(expr, ast.Name):
-            meaning = self._local(file, expr)
+            meaning = self.local(file, expr)
             found = self.letter(file, meaning, depth + 1) if meaning is not None else None
             return found or word_letter(expr.id)
         if isinstance(expr, ast.Attribute):
@@ -145,11 +145,11 @@ class Scope:
                 if count is not None and count > 1:
                     return count
         if isinstance(expr, ast.Name) and depth < _DEPTH:
-            meaning = self._local(file, expr)
+            meaning = self.local(file, expr)
             return self.multiple(file, meaning, depth + 1) if meaning is not None else None
         return None
 
-    def _local(self, file: SourceFile, name: ast.Name) -> ast.expr | None:
+    def local(self, file: SourceFile, name: ast.Name) -> ast.expr | None:
         """What the function around `name` assigns to it."""
         function = file.function_of(name)
         if function is None:
