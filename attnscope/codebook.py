@@ -86,7 +86,7 @@ def _read(path: Path) -> Explanation:
     example, _, cure = after.partition("\nCure:")
     return Explanation(
         title[1],
-        title[2].strip(),
+        title[2].strip().rstrip("."),
         before.strip(),
         textwrap.dedent(example.strip("\n")).rstrip() + "\n",
         cure.strip(),

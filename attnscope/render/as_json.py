@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnscope.codebook import Explanation
 from attnscope.comparison import Comparison
 from attnscope.diagnostic import Diagnostic, Report
 from attnscope.schema import (
@@ -66,6 +67,8 @@ def _body(obj: object) -> tuple[str, dict[str, Any]]:
             "torch": _plain(obj.torch_lines),
         }
         return "mask", body
+    if isinstance(obj, Explanation):
+        return "explain", _explanation(obj)
     if isinstance(obj, Report):
         return "check", _report(obj)
     if isinstance(obj, Diagnostic):
@@ -75,6 +78,8 @@ def _body(obj: object) -> tuple[str, dict[str, Any]]:
             return "tokens", {"tokens": [_token(item) for item in obj]}
         if all(isinstance(item, LayerInfo) for item in obj):
             return "layers", {"layers": [_layer(item) for item in obj]}
+        if all(isinstance(item, Explanation) for item in obj):
+            return "explain", {"codes": [_explanation(item) for item in obj]}
         if all(isinstance(item, Diagnostic) for item in obj):
             return "check", {"findings": [_finding(item) for item in obj]}
     raise TypeError(f"no JSON is defined for {type(obj).__name__}")
@@ -231,6 +236,16 @@ def _finding(finding: Diagnostic) -> dict[str, Any]:
     if finding.evidence:
         body["evidence"] = _plain(finding.evidence)
     return body
+
+
+def _explanation(one: Explanation) -> dict[str, Any]:
+    return {
+        "code": one.code,
+        "title": _plain(one.title),
+        "meaning": _plain(one.meaning),
+        "example": _plain(one.example),
+        "cure": _plain(one.cure),
+    }
 
 
 def _report(report: Report) -> dict[str, Any]:

@@ -1,0 +1,41 @@
+"""`attnscope explain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from attnscope.cli.options import Color, Debug, Format, Output, Width
+from attnscope.cli.output import destination, send
+
+if TYPE_CHECKING:
+    from attnscope.render.terminal import Lines, Style
+
+EXAMPLES = ("attnscope explain AS101", "attnscope explain")
+
+
+def run(
+    code: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(metavar="CODE", help="A code such as AS101; without one all codes are listed."),
+    ] = None,
+    format: Format = None,
+    output: Output = None,
+    width: Width = None,
+    color: Color = None,
+    debug: Debug = False,
+) -> None:
+    """Say what a diagnostic code means, why it is bad, with an example and the cure."""
+    to = destination(format, output, width, color)
+    from attnscope import codebook
+
+    found = codebook.explain(code) if code is not None else None
+    known = codebook.codes() if found is None else ()
+
+    def draw(style: Style) -> Lines:
+        from attnscope.render.explain import draw_codes, draw_explanation
+
+        return draw_explanation(style, found) if found is not None else draw_codes(style, known)
+
+    send(to, found or known, "explain", draw)
