@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnscope.api import compare, mask, trace, watch
+    from attnscope.api import assert_sound, check, compare, mask, trace, watch
 
-__all__ = ["__version__", "compare", "mask", "trace", "watch"]
+__all__ = ["__version__", "assert_sound", "check", "compare", "mask", "trace", "watch"]
 
 
 def __getattr__(name: str) -> Any:

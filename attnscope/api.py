@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from attnscope.comparison import Comparison
+    from attnscope.diagnostic import Report
     from attnscope.layers.options import Options
     from attnscope.record import Recording
     from attnscope.runner.watch import Watch
@@ -103,6 +104,51 @@ def mask(
     from attnscope.masks import build
 
     return build(kind, length, window=window, prefix=prefix, queries=queries, offset=offset)
+
+
+def check(
+    module: nn.Module,
+    *args: Any,
+    causal: bool | None = None,
+    layout: str | None = None,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    **kwargs: Any,
+) -> Report:
+    """Look for faults of a module: what crashes, and what is silently wrong, proved by experiment.
+
+    Args:
+        module: any `nn.Module`; it is left as it was.
+        args, kwargs: one call of it, as `module(*args, **kwargs)`; without them inputs are made, in the convention
+            that the module proves to use. Take the first tensor for [B, T, C] floats or [B, T] ids.
+        causal: whether causal attention is meant (None: not said; then it is expected where the module shows it).
+        layout: `btc`, `tbc` or `nc`, the axes of the first tensor.
+        select, ignore: codes to look for alone, or to leave out.
+
+    Returns the findings, most telling first, and what was tried and held. `Report.failed` is True exactly when
+    a finding is an error. Raises UsageError for an unknown code, or where inputs cannot be guessed.
+    """
+    from attnscope.checks.session import check_module
+
+    return check_module(
+        module, args, kwargs, causal=causal, layout=layout, select=select, ignore=ignore
+    )
+
+
+def assert_sound(module: nn.Module, *args: Any, **options: Any) -> None:
+    """Raise AssertionError if `check(module, *args, **options)` finds an error; for a test suite.
+
+    The message has every error: its code, what is wrong, where, and the help.
+    """
+    report = check(module, *args, **options)
+    errors = [finding for finding in report.findings if finding.severity == "error"]
+    if errors:
+        lines = [f"{report.target} has {len(errors)} fault{'s' if len(errors) > 1 else ''}"]
+        for finding in errors:
+            place = f"{finding.span.file}:{finding.span.line}: " if finding.span is not None else ""
+            lines.append(f"{place}{finding.code}: {finding.message}")
+            lines += [f"    help: {finding.help}"] if finding.help else []
+        raise AssertionError("\n".join(lines))
 
 
 def compare(

@@ -1,4 +1,4 @@
-'''AS201: a token sees tokens after it.
+"""AS201: a token sees tokens after it.
 
 Causal attention lets a token see itself and what came before. Here an output moves when a later input token
 is changed.
@@ -27,7 +27,7 @@ Example:
 Cure: `tril()` with diagonal 0 lets a token see itself and the past, `triu(1)` is what to block. Where there is
 no mask at all, pass `is_causal=True` or fill the scores above the diagonal with `-inf` before the softmax. If the
 module is meant to see everything, say `--no-causal`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     held = leak.kind == "none"
     yield Tried(
         "future",
-        f"{len(leak.pairs)} of {counted(total, 'pair')} leak" + (f" (above {num(lab.tolerance)})" if held else ""),
+        f"{len(leak.pairs)} of {counted(total, 'pair')} leak"
+        + (f" (above {num(lab.tolerance)})" if held else ""),
         held,
     )
     finding = _finding(lab, leak)
@@ -133,7 +134,9 @@ def _help(leak: Leak) -> str:
         case "shifted":
             return "end the mask at the diagonal: `tril(diagonal=0)` keeps, `triu(diagonal=1)` blocks"
         case "elsewhere":
-            return "keep tokens apart in this step: it must not add up, normalise or cut across the token axis"
+            return (
+                "keep tokens apart in this step: it must not add up, normalise or cut across the token axis"
+            )
     return "mask the scores above the diagonal with -inf before the softmax, or pass is_causal=True"
 
 

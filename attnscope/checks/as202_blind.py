@@ -1,4 +1,4 @@
-'''AS202: a token sees nothing of the past, or not itself.
+"""AS202: a token sees nothing of the past, or not itself.
 
 When an earlier token is changed, no later output moves; or an output does not depend on its own token.
 
@@ -24,7 +24,7 @@ Example:
 
 Cure: look at the mask that is really applied (`attnscope trace … --show mask`): each row should allow the token
 itself and those before it.
-'''
+"""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if pairs and not seen:
         yield _finding(lab, one, "no token sees any other", "each row keeps no key but its own")
     elif len(own) >= max(2, len(influence.positions) - 1):
-        yield _finding(lab, one, "outputs do not depend on their own token", "the same few keys are kept in every row")
+        yield _finding(
+            lab, one, "outputs do not depend on their own token", "the same few keys are kept in every row"
+        )
     elif lab.causal and one is not None:
         yield from _diagonal(lab, one)
 

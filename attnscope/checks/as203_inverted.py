@@ -1,4 +1,4 @@
-'''AS203: the mask is inverted: what should be seen is blocked, and what should be blocked is seen.
+"""AS203: the mask is inverted: what should be seen is blocked, and what should be blocked is seen.
 
 PyTorch has two conventions. `F.scaled_dot_product_attention` takes a boolean mask that is True where a query
 MAY attend; `nn.MultiheadAttention` and `masked_fill` take one that is True where it may NOT.
@@ -24,7 +24,7 @@ Example:
             return y.transpose(1, 2).reshape(b, t, c)
 
 Cure: hand over the opposite: `attn_mask=~blocked`, or `masked_fill(~allowed, -inf)`.
-'''
+"""
 
 from __future__ import annotations
 

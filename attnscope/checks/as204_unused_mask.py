@@ -1,4 +1,4 @@
-'''AS204: a mask is there, and nothing uses it.
+"""AS204: a mask is there, and nothing uses it.
 
 The result of `masked_fill` is thrown away, a mask is built or registered and never applied, or an argument
 called mask changes nothing.
@@ -23,7 +23,7 @@ Example:
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: keep the result (`scores = scores.masked_fill(…)`), or fill in place with `masked_fill_`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -64,8 +64,16 @@ def _dropped(lab: Lab) -> Diagnostic:
         span = lab.span(leak.event)
         thrown = op in ("masked_fill", "where", "add", "mul")
         label = "its result goes nowhere" if thrown else "made here, and never applied"
-        message = f"the result of `{op}` is thrown away: no mask is applied" if thrown else "a mask is made and not applied"
-        help_ = "assign the result, or write in place with `masked_fill_`" if thrown else "apply it to the scores before the softmax"
+        message = (
+            f"the result of `{op}` is thrown away: no mask is applied"
+            if thrown
+            else "a mask is made and not applied"
+        )
+        help_ = (
+            "assign the result, or write in place with `masked_fill_`"
+            if thrown
+            else "apply it to the scores before the softmax"
+        )
     t, s, moved = leak.pairs[0]
     return Diagnostic(
         CODE,

@@ -1,4 +1,4 @@
-'''AS205: the mask is applied after the softmax.
+"""AS205: the mask is applied after the softmax.
 
 The softmax has already shared the weight out among all keys, the masked ones too. Setting those to zero
 afterwards leaves rows that sum to less than 1, by how much depends on the masked keys.
@@ -23,7 +23,7 @@ Example:
             return (weights @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: mask the scores before the softmax, with -inf; or divide each row by its sum afterwards.
-'''
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-'''AS206: outputs are NaN.
+"""AS206: outputs are NaN.
 
 Most often a row of the scores is masked completely: softmax of nothing but -inf is 0/0. Or a mask is made as
 `(1 - keep) * -inf`, which is NaN wherever `keep` is 1.
@@ -24,7 +24,7 @@ Example:
 
 Cure: `scores.masked_fill(keep == 0, float("-inf"))`; leave each query at least one key, or take what is padded
 out of the loss and out of the batch.
-'''
+"""
 
 from __future__ import annotations
 

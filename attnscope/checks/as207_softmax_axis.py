@@ -1,4 +1,4 @@
-'''AS207: the softmax runs over the wrong axis.
+"""AS207: the softmax runs over the wrong axis.
 
 The product with the values sums over the keys, so the weights of each query have to sum to 1 over the keys.
 Here they sum to 1 over another axis: over the queries, the heads or the batch.
@@ -24,7 +24,7 @@ Example:
             return (scores.softmax(dim=2) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: `softmax(dim=-1)`: the keys are the last axis of the scores, whatever their rank.
-'''
+"""
 
 from __future__ import annotations
 
@@ -43,19 +43,27 @@ CODE = "AS207"
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if lab.maps and all(one.along_keys is not None for one in lab.maps):
         good = all(not wrong_axis(one, lab) for one in lab.maps)
-        yield Tried("softmax axis", "the axis that the product with the values sums over" if good else "another", good)
+        yield Tried(
+            "softmax axis", "the axis that the product with the values sums over" if good else "another", good
+        )
     for one in lab.maps:
         if not wrong_axis(one, lab):
             continue
         rows = one.weights.sum(axis=-1)
         shape = one.found.shape
         letters = [dim.label for dim in lab.steps.axes.of.get(one.found.serial, ())]
-        shown = ", ".join(f"{a} {n}" if a else str(n) for a, n in zip(letters or [None] * 9, shape, strict=False))
+        shown = ", ".join(
+            f"{a} {n}" if a else str(n) for a, n in zip(letters or [None] * 9, shape, strict=False)
+        )
         used = lab.span(one.found.used_by)
         dim = one.found.dim
         name = letters[dim] if dim < len(letters) and letters[dim] else ""
         over = {"T": "the queries", "H": "the heads", "B": "the batch"}.get(name or "", f"axis {dim}")
-        labels = [Label(used, f"this product sums over axis {(one.key_axis or -1) % len(shape)} of the weights")] if used else []
+        labels = (
+            [Label(used, f"this product sums over axis {(one.key_axis or -1) % len(shape)} of the weights")]
+            if used
+            else []
+        )
         yield Diagnostic(
             CODE,
             "error",

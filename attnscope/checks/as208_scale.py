@@ -1,4 +1,4 @@
-'''AS208: the scores are scaled wrongly.
+"""AS208: the scores are scaled wrongly.
 
 The product of two vectors of D numbers grows like √D, so scores are divided by √D before the softmax. Here the
 factor is missing, there twice, upside down, or made of another dimension.
@@ -25,7 +25,7 @@ Example:
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: divide `q @ kᵀ` once by the square root of the size that it sums over: the head dimension.
-'''
+"""
 
 from __future__ import annotations
 
@@ -45,10 +45,24 @@ from attnscope.diagnostic import Diagnostic, Label, Tried
 
 CODE = "AS208"
 _HARMLESS = PLAIN | frozenset(
-    {"add", "sub", "masked_fill", "where", "setitem", "tanh", "nan_to_num", "softmax", "clamp", "minimum", "maximum"}
+    {
+        "add",
+        "sub",
+        "masked_fill",
+        "where",
+        "setitem",
+        "tanh",
+        "nan_to_num",
+        "softmax",
+        "clamp",
+        "minimum",
+        "maximum",
+    }
 )
 # Architectures that leave the scale out, or put it into their initialisation.
-_UNSCALED = re.compile(r"T5|GPTNeo(?!X)|Luong|Bahdanau|NonLocal|Non_?local|SAGAN|PositionAttention|DANet|PAM|Pointer", re.I)
+_UNSCALED = re.compile(
+    r"T5|GPTNeo(?!X)|Luong|Bahdanau|NonLocal|Non_?local|SAGAN|PositionAttention|DANet|PAM|Pointer", re.I
+)
 _OWN_SCALE = re.compile(
     r"temperature|multiplier|query_pre_attn_scalar|softmax_scale|logit_scale|attn_scale|mup|inv_norm_factor|\btau\b|"
     r"unscaled|no_scale|use_scale|scale_attn|scaled\b",
@@ -85,7 +99,9 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         message, label, help_ = fault
         product = lab.span(scale.event)
         span = lab.span(scale.factors[-1][1]) if scale.factors else product
-        labels = [Label(product, f"sums {scale.size} terms")] if product is not None and product != span else []
+        labels = (
+            [Label(product, f"sums {scale.size} terms")] if product is not None and product != span else []
+        )
         for factor, index in scale.factors[:-1]:
             where = lab.span(index)
             if where is not None and where != span:
@@ -252,7 +268,9 @@ def _intended(one: Map, lab: Lab) -> bool:
         for ref in lineage.refs(event):
             made = lineage.ancestors(ref)
             bias = any(
-                lineage.events[i].op.name == "embedding" for i in (lineage.producer.get(s, -1) for s in made) if i >= 0
+                lineage.events[i].op.name == "embedding"
+                for i in (lineage.producer.get(s, -1) for s in made)
+                if i >= 0
             )
             if event.op.name.rstrip("_") == "add" and bias and not lineage._from(ref, product.event):
                 return True  # a bucketed relative bias, as in T5
@@ -270,4 +288,6 @@ def _said(part: object) -> bool:
 
 def shown_formula(value: float, size: int) -> str:
     """The formula of a scale for a head dimension."""
-    return next((text for text, known in formulas({"D": size}) if math.isclose(value, known, rel_tol=4e-3)), "")
+    return next(
+        (text for text, known in formulas({"D": size}) if math.isclose(value, known, rel_tol=4e-3)), ""
+    )

@@ -1,4 +1,4 @@
-'''AS209: heads attend to heads, not tokens to tokens.
+"""AS209: heads attend to heads, not tokens to tokens.
 
 With q and k left as [B, T, H, D], `q @ kᵀ` multiplies the last two axes: the scores are [B, T, H, H]. Each token
 mixes its own heads, and no token sees another.
@@ -24,7 +24,7 @@ Example:
 
 Cure: `transpose(1, 2)` before the product, so that the last two axes are tokens and channels of one head, and
 back after it.
-'''
+"""
 
 from __future__ import annotations
 
@@ -56,9 +56,15 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         product = one.found.product
         used = lab.span(product.event) if product is not None else None
         span = used or lab.span(one.event)
-        label = f"the scores are [{', '.join(str(n) for n in one.found.shape)}]: heads by heads for each token"
+        label = (
+            f"the scores are [{', '.join(str(n) for n in one.found.shape)}]: heads by heads for each token"
+        )
         softmax = lab.span(one.event)
-        labels = [Label(softmax, "each token's heads share the weight out here")] if softmax not in (None, span) else []
+        labels = (
+            [Label(softmax, "each token's heads share the weight out here")]
+            if softmax not in (None, span)
+            else []
+        )
         yield Diagnostic(
             CODE,
             "error",

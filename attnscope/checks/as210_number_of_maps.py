@@ -1,4 +1,4 @@
-'''AS210: the number of attention maps is not the number of heads.
+"""AS210: the number of attention maps is not the number of heads.
 
 The module says how many heads it has, and its softmax makes another number of maps for each text.
 
@@ -21,7 +21,7 @@ Example:
             return F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), is_causal=True)
 
 Cure: cut the projections into heads before the product: `view(b, t, heads, -1).transpose(1, 2)`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         yield Diagnostic(
             CODE,
             "error",
-            f"there are {each} attention maps and {heads} heads" if each != 1 else f"there is one attention map for {heads} heads",
+            f"there are {each} attention maps and {heads} heads"
+            if each != 1
+            else f"there is one attention map for {heads} heads",
             lab.span(events[call]),
             f"{each} for each entry of the batch",
             tuple(labels),

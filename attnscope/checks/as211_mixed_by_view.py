@@ -1,4 +1,4 @@
-'''AS211: a `view` mixes tokens, heads or channels.
+"""AS211: a `view` mixes tokens, heads or channels.
 
 `view` and `reshape` keep the order of numbers in memory. They can cut an axis (`C → H, D`) or join neighbours;
 they cannot exchange two axes. `view(b, heads, t, d)` of `[B, T, C]` does not move heads before tokens: it cuts
@@ -24,7 +24,7 @@ Example:
             return y.reshape(b, t, c)
 
 Cure: `view(b, t, heads, d).transpose(1, 2)` to split, `transpose(1, 2).reshape(b, t, c)` to merge.
-'''
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-'''AS212: the entries of a batch see each other.
+"""AS212: the entries of a batch see each other.
 
 One entry of the input is changed, and the output of another entry moves. Either the module reads the batch
 axis as the token axis (`nn.MultiheadAttention` wants [T, B, C] unless it is told `batch_first=True`), or a
@@ -21,7 +21,7 @@ Example:
 
 Cure: `batch_first=True`, or `transpose(0, 1)` before and after; fold heads into the batch in the order in which
 they are unfolded.
-'''
+"""
 
 from __future__ import annotations
 

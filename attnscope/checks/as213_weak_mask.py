@@ -1,4 +1,4 @@
-'''AS213: masked keys keep weight.
+"""AS213: masked keys keep weight.
 
 A masked score has to be so low that its exponential is 0. A mask of zeros and ones that is added to the scores
 or multiplied with them, or a fill value such as -1 or 1e-9, only makes the key a little less likely.
@@ -24,7 +24,7 @@ Example:
 
 Cure: `scores.masked_fill(keep == 0, float("-inf"))`; an additive mask has 0 where a query may attend and -inf
 where it may not.
-'''
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-'''AS214: two runs in `eval()` on the same input differ.
+"""AS214: two runs in `eval()` on the same input differ.
 
 Most often dropout is active that should not be: `F.dropout` is on unless it is told `training=self.training`,
 and the `dropout_p` of `scaled_dot_product_attention` is always applied.
@@ -23,7 +23,7 @@ Example:
             return y.transpose(1, 2).reshape(b, t, c)
 
 Cure: `F.dropout(x, p, training=self.training)`, `dropout_p=self.p if self.training else 0.0`, or `nn.Dropout`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -36,8 +36,36 @@ from attnscope.checks.places import num
 from attnscope.diagnostic import Diagnostic, Tried
 
 CODE = "AS214"
-_DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout")
-_RANDOM = ("rand", "randn", "rand_like", "randn_like", "bernoulli", "multinomial", "randint", "randperm", "normal", "uniform", "exponential", "bernoulli_", "uniform_", "normal_", "exponential_", "gumbel_softmax", "poisson", "rrelu")
+_DROPOUTS = (
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "alpha_dropout",
+    "feature_dropout",
+    "feature_alpha_dropout",
+    "native_dropout",
+)
+_RANDOM = (
+    "rand",
+    "randn",
+    "rand_like",
+    "randn_like",
+    "bernoulli",
+    "multinomial",
+    "randint",
+    "randperm",
+    "normal",
+    "uniform",
+    "exponential",
+    "bernoulli_",
+    "uniform_",
+    "normal_",
+    "exponential_",
+    "gumbel_softmax",
+    "poisson",
+    "rrelu",
+)
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
@@ -58,7 +86,11 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if kind == "dropout":
         message = "dropout is active in eval()"
         label = f"`{name}` drops here whatever the mode"
-        help_ = "pass `training=self.training`" if "attention" not in name else "pass `dropout_p=self.p if self.training else 0.0`"
+        help_ = (
+            "pass `training=self.training`"
+            if "attention" not in name
+            else "pass `dropout_p=self.p if self.training else 0.0`"
+        )
     elif kind == "by hand":
         message = "random numbers are dropped in eval()"
         label = f"drawn anew in each call by `{name}`"
@@ -76,7 +108,11 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         (),
         (f"outputs of two runs on the same input differ by {num(moved)} of the largest output",),
         help_,
-        (("run", "largest difference from the first"), ("seed 1", num(_moved(lab, one))), ("seed 2", num(_moved(lab, two)))),
+        (
+            ("run", "largest difference from the first"),
+            ("seed 1", num(_moved(lab, one))),
+            ("seed 2", num(_moved(lab, two))),
+        ),
     )
 
 
@@ -117,7 +153,11 @@ def _drops(lab: Lab, index: int) -> bool:
         name = event.op.name.rstrip("_")
         if name in ("lt", "gt", "le", "ge", "bernoulli"):
             compared = True
-        if compared and name in ("mul", "masked_fill", "where") and any(ref in lineage.active for ref in refs):
+        if (
+            compared
+            and name in ("mul", "masked_fill", "where")
+            and any(ref in lineage.active for ref in refs)
+        ):
             return True
         made.update(event.outputs)
     return False

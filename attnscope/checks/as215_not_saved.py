@@ -1,4 +1,4 @@
-'''AS215: a tensor that is neither a parameter nor a buffer.
+"""AS215: a tensor that is neither a parameter nor a buffer.
 
 `self.mask = torch.…` makes a plain attribute. `module.to(device)` does not move it and `state_dict()` does not
 keep it.
@@ -27,7 +27,7 @@ Example:
 
 Cure: `self.register_buffer("start", …)`, with `persistent=False` where it can be computed again; `nn.Parameter`
 where it is to be trained.
-'''
+"""
 
 from __future__ import annotations
 
@@ -50,7 +50,13 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     kept = _loaded(lab)
     if kept is not None:
         moved, lost = kept
-        yield Tried("state_dict", f"a new module with the same state differs by {num(moved)}" if moved else "a new module with the same state gives the same", moved <= 1e-6)
+        yield Tried(
+            "state_dict",
+            f"a new module with the same state differs by {num(moved)}"
+            if moved
+            else "a new module with the same state gives the same",
+            moved <= 1e-6,
+        )
         if moved > 1e-6:
             yield from _lost(lab, lost, moved)
             return
@@ -58,7 +64,9 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     for owner, path, name, event in plain:
         if error is None or lab.__dict__.get("_move_explained"):
             continue
-        yield _finding(lab, owner, path, name, event, "error", f"`{name}` stays behind when the module is moved", ())
+        yield _finding(
+            lab, owner, path, name, event, "error", f"`{name}` stays behind when the module is moved", ()
+        )
 
 
 def _plain_tensors(lab: Lab) -> list[tuple[nn.Module, str, str, int | None]]:
@@ -106,20 +114,38 @@ def _loaded(lab: Lab) -> tuple[float, list[tuple[nn.Module, str, str]]] | None:
         twin = others.get(path)
         if twin is None:
             continue
-        tables = [("", vars(part), vars(twin)), ("buffer", vars(part).get("_buffers") or {}, vars(twin).get("_buffers") or {})]
+        tables = [
+            ("", vars(part), vars(twin)),
+            ("buffer", vars(part).get("_buffers") or {}, vars(twin).get("_buffers") or {}),
+        ]
         for _, mine, theirs in tables:
             for name, value in mine.items():
                 two = theirs.get(name)
-                if isinstance(value, Tensor) and isinstance(two, Tensor) and not isinstance(value, nn.Parameter):
+                if (
+                    isinstance(value, Tensor)
+                    and isinstance(two, Tensor)
+                    and not isinstance(value, nn.Parameter)
+                ):
                     if value.shape != two.shape or not torch.equal(value, two):
                         lost.append((part, path, name))
     return moved, lost
 
 
 def _lost(lab: Lab, lost: list[tuple[nn.Module, str, str]], moved: float) -> Iterator[Diagnostic]:
-    note = f"a module built anew and given this one's state_dict differs by {num(moved)} of the largest output"
+    note = (
+        f"a module built anew and given this one's state_dict differs by {num(moved)} of the largest output"
+    )
     for owner, path, name in lost:
-        yield _finding(lab, owner, path, name, None, "error", f"`{f'{path}.{name}' if path else name}` is not saved", (note,))
+        yield _finding(
+            lab,
+            owner,
+            path,
+            name,
+            None,
+            "error",
+            f"`{f'{path}.{name}' if path else name}` is not saved",
+            (note,),
+        )
         return
 
 

@@ -1,4 +1,4 @@
-'''AS216: parameters that get no gradient.
+"""AS216: parameters that get no gradient.
 
 After a forward and a backward pass some parameters have no gradient at all: no output depends on them, or the
 way back to them is cut.
@@ -23,7 +23,7 @@ Example:
 
 Cure: call each projection that was made; delete what is not wanted; leave `.detach()`, `.data` and
 `torch.no_grad()` out of what is to be trained.
-'''
+"""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     wanted = [n for n, p in lab.subject.module.named_parameters() if p.requires_grad]
     if not wanted:
         return
-    yield Tried("gradients", f"{len(wanted) - len(missing)} of {counted(len(wanted), 'parameter')} get one", not missing)
+    yield Tried(
+        "gradients",
+        f"{len(wanted) - len(missing)} of {counted(len(wanted), 'parameter')} get one",
+        not missing,
+    )
     by_module: dict[str, list[str]] = {}
     for name in missing:
         by_module.setdefault(name.rpartition(".")[0], []).append(name)
@@ -118,7 +122,11 @@ def _total(result: Any, depth: int = 0) -> Tensor | None:
         return None
     items = list(result.values()) if isinstance(result, dict) else result
     if not isinstance(items, tuple | list):
-        items = list(vars(items).values()) if hasattr(items, "__dict__") and not isinstance(items, nn.Module) else []
+        items = (
+            list(vars(items).values())
+            if hasattr(items, "__dict__") and not isinstance(items, nn.Module)
+            else []
+        )
     totals = [t for t in (_total(item, depth + 1) for item in items) if t is not None]
     return sum(totals[1:], totals[0]) if totals else None
 
@@ -132,7 +140,9 @@ def _called(lab: Lab) -> dict[str, int]:
     return called
 
 
-def _kind(path: str, names: list[str], modules: dict[str, nn.Module], called: dict[str, int], lab: Lab) -> str:
+def _kind(
+    path: str, names: list[str], modules: dict[str, nn.Module], called: dict[str, int], lab: Lab
+) -> str:
     """Why parameters of one module got no gradient: `unused`, `cut` (used, way back cut) or `idle` (not known)."""
     used = set(lab.recording.leaves.values())
     inside = dict(parts(lab.recording.root)).get(path)
@@ -161,8 +171,10 @@ def _projections(unused: list[str], twice: list[str], modules: dict[str, nn.Modu
             continue
         for other in unused:
             like = modules.get(other)
-            if isinstance(like, nn.Linear) and like.in_features == part.in_features and (
-                other.rpartition(".")[0] == path.rpartition(".")[0]
+            if (
+                isinstance(like, nn.Linear)
+                and like.in_features == part.in_features
+                and (other.rpartition(".")[0] == path.rpartition(".")[0])
             ):
                 found.append(path)
                 break
@@ -230,4 +242,3 @@ def _cutter(lab: Lab) -> int | None:
             if any(ref in lab.lineage.active for ref in lab.lineage.refs(event)):
                 return index
     return None
-

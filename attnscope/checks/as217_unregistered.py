@@ -1,4 +1,4 @@
-'''AS217: layers or weights that were never registered.
+"""AS217: layers or weights that were never registered.
 
 `nn.Module` finds its parts where they are attributes of their own, or in `nn.ModuleList`, `nn.ModuleDict` and
 `nn.ParameterList`. It does not look into Python lists and dicts, and a plain tensor is no parameter.
@@ -22,7 +22,7 @@ Example:
             return torch.cat([F.scaled_dot_product_attention(*p, is_causal=True) for p in parts], -1)
 
 Cure: `nn.ModuleList([...])` for layers, `nn.Parameter(...)` or `nn.ParameterList` for tensors.
-'''
+"""
 
 from __future__ import annotations
 
@@ -59,7 +59,11 @@ def _finding(lab: Lab, group: list[Hidden]) -> Diagnostic:
     if modules:
         kind = type(modules[0]).__name__
         lost = sum(p.numel() for m in modules for p in m.parameters())
-        message = f"{counted(len(modules), 'layer')} in `{name}` are not registered" if len(modules) > 1 else f"a layer in `{name}` is not registered"
+        message = (
+            f"{counted(len(modules), 'layer')} in `{name}` are not registered"
+            if len(modules) > 1
+            else f"a layer in `{name}` is not registered"
+        )
         label = f"a {first.kind} of {len(modules)} `{kind}`"
         cure = "nn.ModuleDict" if first.kind == "dict" else "nn.ModuleList"
         help_ = f"wrap it: `{cure}(…)`"
@@ -67,7 +71,11 @@ def _finding(lab: Lab, group: list[Hidden]) -> Diagnostic:
         lost = sum(one.value.numel() for one in group)
         message = f"`{name}` wants gradients and is no parameter"
         label = f"a {'tensor' if first.kind == 'Tensor' else first.kind} that no optimizer sees"
-        help_ = "make it an `nn.Parameter`" if first.kind in ("Tensor", "Parameter") else "wrap it: `nn.ParameterList(…)`"
+        help_ = (
+            "make it an `nn.Parameter`"
+            if first.kind in ("Tensor", "Parameter")
+            else "wrap it: `nn.ParameterList(…)`"
+        )
     return Diagnostic(
         CODE,
         "error" if ran and trained else "note",
@@ -77,7 +85,11 @@ def _finding(lab: Lab, group: list[Hidden]) -> Diagnostic:
         (),
         (f"its {lost} numbers are in neither parameters() nor state_dict()",),
         help_,
-        (("", "numbers"), ("parameters()", str(sum(p.numel() for p in lab.subject.module.parameters()))), ("not among them", str(lost))),
+        (
+            ("", "numbers"),
+            ("parameters()", str(sum(p.numel() for p in lab.subject.module.parameters()))),
+            ("not among them", str(lost)),
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-'''AS218: decoding with the cache gives something else than the whole text at once.
+"""AS218: decoding with the cache gives something else than the whole text at once.
 
 With a cache each call gets the new tokens alone and the keys and values of the old ones. The outputs have to be
 those of one call with all tokens. Here they are not: positions begin at 0 again, the mask is aligned to the wrong
@@ -28,7 +28,7 @@ Example:
 Cure: count positions from the length of the cache, and take the last rows of the mask:
 `mask[total - t:total, :total]`. `is_causal=True` aligns to the upper left corner, for which a single new token
 sees the first key alone.
-'''
+"""
 
 from __future__ import annotations
 
@@ -105,8 +105,13 @@ def _uses_cache(lab: Lab, made: Decoded) -> bool:
 def _finding(lab: Lab, moved: float, made: Decoded, pieces: Sequence[int], apart: np.ndarray) -> Diagnostic:
     first = int(np.flatnonzero(apart > _tolerance(lab))[0])
     span, label, help_, labels = _cause(lab, made)
-    rows = [("position", "difference"), *((str(i), num(x) if x > lab.nothing else "0") for i, x in enumerate(apart[:12]))]
-    shown = "one token at a time" if set(pieces) == {1} else f"a prompt of {pieces[0]}, then one token at a time"
+    rows = [
+        ("position", "difference"),
+        *((str(i), num(x) if x > lab.nothing else "0") for i, x in enumerate(apart[:12])),
+    ]
+    shown = (
+        "one token at a time" if set(pieces) == {1} else f"a prompt of {pieces[0]}, then one token at a time"
+    )
     return Diagnostic(
         CODE, "error", "decoding with the cache gives other outputs than the whole text at once", span, label, labels,
         (f"{shown}: from position {first} on outputs differ, by up to {num(moved)} of the largest output",),
@@ -125,7 +130,9 @@ def _cause(lab: Lab, made: Decoded) -> tuple[Span | None, str, str, tuple[Label,
             continue
         row = allowed.reshape(-1, allowed.shape[-1]).any(axis=0)
         if not row.all():
-            mask = one.product.mask_event if one.product is not None and one.source == "softmax" else one.event
+            mask = (
+                one.product.mask_event if one.product is not None and one.source == "softmax" else one.event
+            )
             span = lineage.span(mask if mask is not None else one.event)
             label = f"here the token at position {made.begin} sees {int(row.sum())} of {row.size} keys"
             return span, label, "take the last rows of the mask: `mask[total - t:total, :total]`", ()

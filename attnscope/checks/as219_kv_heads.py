@@ -1,4 +1,4 @@
-'''AS219: key/value heads are repeated in the wrong order.
+"""AS219: key/value heads are repeated in the wrong order.
 
 With fewer key/value heads than query heads, neighbouring query heads share one: heads 0 and 1 use key head 0,
 heads 2 and 3 key head 1. `repeat` lays whole copies one after the other instead: 0, 1, 0, 1.
@@ -25,7 +25,7 @@ Example:
             return y.transpose(1, 2).reshape(b, t, c)
 
 Cure: `repeat_interleave(heads // kv_heads, dim=1)`, or `enable_gqa=True`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         yield Diagnostic(
             CODE,
             "error",
-            "key and value heads are repeated in different orders" if keys != values else "key/value heads are repeated in the wrong order",
+            "key and value heads are repeated in different orders"
+            if keys != values
+            else "key/value heads are repeated in the wrong order",
             lab.span(_repeat(one, lab)),
             "whole copies one after the other",
             (),

@@ -1,4 +1,4 @@
-'''AS220: a layer with weights is made in `forward`.
+"""AS220: a layer with weights is made in `forward`.
 
 `nn.Linear(…)` inside `forward` draws new weights in each call. They are not among the module's parameters: no
 optimizer sees them, no checkpoint keeps them.
@@ -24,7 +24,7 @@ Example:
             return out(y.transpose(1, 2).reshape(b, t, c))
 
 Cure: make it once, in `__init__`, as an attribute of `self`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -110,4 +110,3 @@ def _drawn(recording: Recording, call: int) -> int | None:
     if found is None and first_of_call < len(recording.events):
         return first_of_call
     return found
-

@@ -1,4 +1,4 @@
-'''AS221: padding moves what is not padding.
+"""AS221: padding moves what is not padding.
 
 An argument says which tokens are padding. When a padded token is changed, outputs of other tokens move: the mask
 does not reach the keys. Most often it was broadcast along the queries: `[B, 1, T, 1]` in place of `[B, 1, 1, T]`.
@@ -23,7 +23,7 @@ Example (with `--no-causal` and a mask, `--input "keep=torch.tensor([[1,1,1,0,0,
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: a padding mask [B, T] belongs to the keys: `mask[:, None, None, :]`.
-'''
+"""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def _moved(lab: Lab, changed: Tensor, axes: tuple[int | None, int | None]) -> fl
         if id(old) not in fresh:
             new = lab.other(old, old, 23)
             where = changed if b < t else changed.T
-            where = where.reshape(*where.shape, *[1] * (old.dim() - 2)) if (b, t) in ((0, 1), (1, 0)) else None
+            where = (
+                where.reshape(*where.shape, *[1] * (old.dim() - 2)) if (b, t) in ((0, 1), (1, 0)) else None
+            )
             if where is None:
                 return None
             fresh[id(old)] = torch.where(where, new, old)

@@ -1,4 +1,4 @@
-'''AS222: positions are computed and have no effect.
+"""AS222: positions are computed and have no effect.
 
 Rotary angles follow an axis. If q and k are [B, T, H, D] when they are rotated "along axis -2", each head gets an
 angle of its own and each token the same one.
@@ -32,7 +32,7 @@ Example:
             return y.transpose(1, 2).reshape(b, t, c)
 
 Cure: bring q and k to [B, H, T, D] first, so that the angles run along the tokens.
-'''
+"""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ from attnscope.checks.places import num
 from attnscope.diagnostic import Diagnostic, Tried
 
 CODE = "AS222"
-_ANGLES = re.compile(r"(^|[._])(cos|sin|freqs?|rope|rotary|inv_freq|freqs_cis)($|[._])|cos_|sin_|_cos|_sin|rotary|rope", re.I)
+_ANGLES = re.compile(
+    r"(^|[._])(cos|sin|freqs?|rope|rotary|inv_freq|freqs_cis)($|[._])|cos_|sin_|_cos|_sin|rotary|rope", re.I
+)
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
@@ -69,7 +71,10 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     shape = ", ".join(str(n) for n in lab.lineage.shape(event.outputs[0]))
     letters = [dim.label for dim in lab.steps.axes.of.get(event.outputs[0], ())]
     if len(letters) == len(lab.lineage.shape(event.outputs[0])):
-        shape = ", ".join(f"{a} {n}" if a else str(n) for a, n in zip(letters, lab.lineage.shape(event.outputs[0]), strict=True))
+        shape = ", ".join(
+            f"{a} {n}" if a else str(n)
+            for a, n in zip(letters, lab.lineage.shape(event.outputs[0]), strict=True)
+        )
     yield Diagnostic(
         CODE,
         "error",
@@ -104,7 +109,9 @@ def position_steps(lab: Lab) -> list[int]:
     for index, event in enumerate(lineage.events):
         refs = lineage.refs(event)
         if any(ref in fed for ref in refs):
-            if event.op.name.rstrip("_") in ("mul", "matmul", "einsum") and any(ref in angles and ref not in fed for ref in refs):
+            if event.op.name.rstrip("_") in ("mul", "matmul", "einsum") and any(
+                ref in angles and ref not in fed for ref in refs
+            ):
                 if any(out in inputs for out in event.outputs):
                     found.append(index)
             fed.update(event.outputs)

@@ -1,4 +1,4 @@
-'''AS223: numbers overflow in the type that is used.
+"""AS223: numbers overflow in the type that is used.
 
 In float16 nothing is larger than 65,504. A mask of `torch.finfo(torch.float16).min` added to a score, or two such
 masks added to each other, is -inf; a row of nothing but -inf makes NaN.
@@ -26,7 +26,7 @@ Example (with `--dtype float16`):
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: join the masks as booleans and fill once; or add them in float32.
-'''
+"""
 
 from __future__ import annotations
 

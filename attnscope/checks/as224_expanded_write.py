@@ -1,4 +1,4 @@
-'''AS224: a step writes into expanded memory.
+"""AS224: a step writes into expanded memory.
 
 `expand` makes no copy: all rows of the result are the same numbers in memory. What is written into one row is
 written into all of them.
@@ -24,7 +24,7 @@ Example:
             return ((q @ k.mT / 8**0.5 + bias).softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: write into a tensor of its own: `masked_fill` in place of `masked_fill_`, or `.clone()` first.
-'''
+"""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         made = lab.lineage.producer.get(int(event.args[0]))
         span = lab.span(index)
         where = lab.span(made)
-        labels = [Label(where, f"axes {', '.join(map(str, shared))} are expanded here: one row in memory for all")] if where else []
+        labels = (
+            [Label(where, f"axes {', '.join(map(str, shared))} are expanded here: one row in memory for all")]
+            if where
+            else []
+        )
         yield Diagnostic(
             CODE,
             "error",
@@ -64,7 +68,9 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             span,
             "writes each row into the same memory",
             tuple(labels),
-            (f"{int((np.broadcast_to(wanted, written.shape) != written).sum())} of {written.size} numbers differ from what the same step gives in memory of its own",),
+            (
+                f"{int((np.broadcast_to(wanted, written.shape) != written).sum())} of {written.size} numbers differ from what the same step gives in memory of its own",
+            ),
             f"`{event.op.name.rstrip('_')}` without the underscore, or `.clone()` before",
         )
         return

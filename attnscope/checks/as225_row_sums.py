@@ -1,4 +1,4 @@
-'''AS225: the weights of a query do not sum to 1.
+"""AS225: the weights of a query do not sum to 1.
 
 Something between the softmax and the product with the values rescales the weights: most often the scale
 `1/√D`, which belongs to the scores.
@@ -25,7 +25,7 @@ Example:
             return (weights @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: scale the scores, before the softmax, and leave the weights as the softmax gives them.
-'''
+"""
 
 from __future__ import annotations
 

@@ -18,10 +18,14 @@ from torch import Tensor, nn
 from attnscope.checks.lab import Lab
 from attnscope.checks.subject import Subject, cloned, copied, first_tensor, quiet, seeded
 
-_CACHE = re.compile(r"cache|^past|layer_past|_past$|^state$|^states$|^prev|incremental_state|^mems?$|^kv$", re.I)
+_CACHE = re.compile(
+    r"cache|^past|layer_past|_past$|^state$|^states$|^prev|incremental_state|^mems?$|^kv$", re.I
+)
 _NOT_CACHE = re.compile(r"position|use_|length|start", re.I)
 _USE = re.compile(r"^(use|return|with|output)_(kv_)?(cache|past|present)s?$|^use_kv$|^cached?$", re.I)
-_POSITIONS = re.compile(r"position_?ids?$|^positions?$|^pos$|input_pos|cache_position|token_positions|pos_ids", re.I)
+_POSITIONS = re.compile(
+    r"position_?ids?$|^positions?$|^pos$|input_pos|cache_position|token_positions|pos_ids", re.I
+)
 _START = re.compile(r"start_?pos|^offset$|past_len|^start$|start_idx|cur_pos|start_index|pos_offset", re.I)
 
 
@@ -62,7 +66,9 @@ def protocols(lab: Lab) -> list[Protocol]:
     given = lab.exact.arguments
     caches = [n for n in known if _CACHE.search(n) and not _NOT_CACHE.search(n) and n not in lab.together]
     caches = [n for n in caches if given.get(n) is None or n in lab.subject.guessed]
-    flags = {n: True for n, p in known.items() if _USE.search(n) and not _CACHE.fullmatch(n) or _USE.search(n)}
+    flags = {
+        n: True for n, p in known.items() if (_USE.search(n) and not _CACHE.fullmatch(n)) or _USE.search(n)
+    }
     flags = {n: v for n, v in flags.items() if n not in caches}
     start = next((n for n in known if _START.search(n)), None)
     positions = next((n for n in known if _POSITIONS.search(n)), None)

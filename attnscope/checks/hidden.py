@@ -31,7 +31,7 @@ def hidden(root: nn.Module) -> list[Hidden]:
     found: list[Hidden] = []
     for path, part in parts(root):
         for name, value in list(vars(part).items()):
-            if name in _PRIVATE or name.startswith("_") and name.endswith("_hooks"):
+            if name in _PRIVATE or (name.startswith("_") and name.endswith("_hooks")):
                 continue
             kind = type(value).__name__
             for item in _inside(value):

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from attnscope.checks.lab import Lab
 
 _MAKES = re.compile(r"\btril|\btriu|tril_indices|triu_indices|generate_square_subsequent_mask")
-_NAMES = re.compile(r"causal|autoregress|look_?ahead|subsequent|no_peek|(^|_)future|decoder_?only|unidirectional", re.I)
+_NAMES = re.compile(
+    r"causal|autoregress|look_?ahead|subsequent|no_peek|(^|_)future|decoder_?only|unidirectional", re.I
+)
 _CLASSES = re.compile(r"causal|GPT(?!Neo)|Autoregressive|Decoder(?!.*Cross)|MaskedSelf|MaskedMulti|MaskedAtt")
 
 

@@ -234,10 +234,14 @@ class Lab:
         for name, value in self.exact.arguments.items():
             if not isinstance(value, Tensor) or value.dtype != self.tensor.dtype:
                 continue
-            same = value is self.tensor or torch.equal(value, self.tensor) if (
-                value.shape == self.tensor.shape
-            ) else False
-            alike = self.exact.axes.get(name) == self.exact.axes[self.main] and value.shape == self.tensor.shape
+            same = (
+                value is self.tensor or torch.equal(value, self.tensor)
+                if (value.shape == self.tensor.shape)
+                else False
+            )
+            alike = (
+                self.exact.axes.get(name) == self.exact.axes[self.main] and value.shape == self.tensor.shape
+            )
             if same or (alike and name.strip("_").lower()[:1] in ("q", "k", "v", "x")):
                 names.append(name)
         return tuple(names)

@@ -106,7 +106,9 @@ def visible(one: Map) -> Any:
     """[Q, K]: the largest weight of any head and entry that was applied, rows without any key left out."""
     weights = one.applied
     if one.masked is not None and one.masked.shape == weights.shape:
-        bare = (one.masked.max(axis=-1, keepdims=True) < NOTHING) | np.isnan(one.masked).all(-1, keepdims=True)
+        bare = (one.masked.max(axis=-1, keepdims=True) < NOTHING) | np.isnan(one.masked).all(
+            -1, keepdims=True
+        )
         weights = np.where(bare, 0.0, weights)
     return np.nan_to_num(weights, nan=0.0).__abs__().max(axis=0)
 
@@ -212,7 +214,12 @@ def triangle(values: Any) -> tuple[float, float] | None:
     n = square.shape[0]
     above = square[np.triu_indices(n, 2)]
     below = square[np.tril_indices(n, -2)]
-    if not above.size or not (above == above[0]).all() or not (below == below[0]).all() or above[0] == below[0]:
+    if (
+        not above.size
+        or not (above == above[0]).all()
+        or not (below == below[0]).all()
+        or above[0] == below[0]
+    ):
         return None
     return float(below[0]), float(above[0])
 
@@ -235,7 +242,9 @@ def weak_mask(one: Map, lab: Lab) -> tuple[int, dict[str, Any]] | None:
     for index in path:
         event = lab.lineage.events[index]
         name = event.op.name.rstrip("_")
-        others = [ref for ref in lab.lineage.refs(event) if ref not in lab.lineage.active or _is_mask(ref, lab)]
+        others = [
+            ref for ref in lab.lineage.refs(event) if ref not in lab.lineage.active or _is_mask(ref, lab)
+        ]
         sides = next((t for t in (triangle(held(lab, ref)) for ref in others) if t is not None), None)
         if name in ("add", "sub", "mul") and sides is not None:
             return index, {"op": name, "below": sides[0], "above": sides[1]}

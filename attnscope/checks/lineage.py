@@ -28,12 +28,15 @@ PLAIN = frozenset(
 )
 NORMS = frozenset({"layer_norm", "rms_norm", "normalize", "group_norm", "batch_norm", "instance_norm"})
 PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "einsum", "addmm", "tensordot"})
-SOURCES = frozenset(
-    """
+SOURCES = (
+    frozenset(
+        """
     linear conv1d conv2d conv3d embedding bilinear scaled_dot_product_attention softmax
     multi_head_attention_forward
     """.split()
-) | PRODUCTS
+    )
+    | PRODUCTS
+)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ def first_nan(recording: Recording) -> Origin | None:
             if event.op.name == "softmax":
                 given = _held(lineage, lineage.refs(event)[0])
                 rows = int(np.all(given == -np.inf, axis=-1).sum()) if given is not None else 0
-            return Origin(index, _overflow(recording, lineage, index), rows, int(np.isnan(value).sum()), value.size)
+            return Origin(
+                index, _overflow(recording, lineage, index), rows, int(np.isnan(value).sum()), value.size
+            )
     return None
 
 
@@ -50,7 +52,18 @@ def _overflow(recording: Recording, lineage: Lineage, nan: int) -> int | None:
     for ref in lineage.refs(recording.events[nan]):
         ancestors |= lineage.ancestors(ref)
     for index, event in enumerate(recording.events[:nan]):
-        if event.op.name.rstrip("_") not in ("add", "sub", "mul", "div", "matmul", "bmm", "baddbmm", "einsum", "pow", "exp"):
+        if event.op.name.rstrip("_") not in (
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "matmul",
+            "bmm",
+            "baddbmm",
+            "einsum",
+            "pow",
+            "exp",
+        ):
             continue
         if event.values is None or not any(out in ancestors for out in event.outputs):
             continue

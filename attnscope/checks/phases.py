@@ -101,7 +101,13 @@ def _stayed_behind(error: BaseException) -> bool:
     text = str(error).lower()
     if isinstance(error, NotImplementedError) or not isinstance(error, RuntimeError | ValueError | TypeError):
         return False
-    devices = ("expected device", "same device", "unhandled fakeTensor device".lower(), "devices, cpu", "expected all tensors")
+    devices = (
+        "expected device",
+        "same device",
+        "unhandled fakeTensor device".lower(),
+        "devices, cpu",
+        "expected all tensors",
+    )
     if "out of meta" in text or "item()" in text or "data-dependent" in text or "no data" in text:
         return False
     return any(words in text for words in devices)
@@ -199,7 +205,11 @@ def run_phases(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if found is not None:
         yield from found
         return
-    for name, phase in (("backward", backward_crash), ("move to another device", move_crash), ("state_dict", state_crash)):
+    for name, phase in (
+        ("backward", backward_crash),
+        ("move to another device", move_crash),
+        ("state_dict", state_crash),
+    ):
         if lab.spent:
             return
         found = phase(lab)

@@ -111,7 +111,7 @@ def num(value: Any) -> str:
     if 0.001 <= abs(number) < 10000:
         text = f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
         return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
-    return f"{number:.1e}".replace("e-0", "e-").replace("e+0", "e")
+    return f"{number:.1e}".replace("e-0", "e-").replace("e+0", "e").replace(".0e", "e")
 
 
 def counted(number: int, noun: str) -> str:

@@ -71,9 +71,9 @@ class Subject:
 
     def with_arguments(self, values: Mapping[str, Any]) -> Subject:
         """The same call with some arguments exchanged."""
-        args = tuple(
-            values.get(name, old) for name, old in zip(self.names, self.args, strict=False)
-        ) + tuple(self.args[len(self.names) :])
+        args = tuple(values.get(name, old) for name, old in zip(self.names, self.args, strict=False)) + tuple(
+            self.args[len(self.names) :]
+        )
         kwargs = {name: values.get(name, old) for name, old in self.kwargs.items()}
         kwargs |= {
             name: value for name, value in values.items() if name not in kwargs and name not in self.names

@@ -17,7 +17,7 @@ from attnscope.cli.parsing import Command
 from attnscope.errors import UsageError
 from attnscope.text import unknown
 
-COMMANDS = ("trace", "run", "compare", "explain", "mask", "tokens", "layers")
+COMMANDS = ("trace", "check", "run", "compare", "explain", "mask", "tokens", "layers")
 
 EXAMPLES = ('attnscope trace "Your journey starts with one step"', "attnscope mask --len 8")
 
