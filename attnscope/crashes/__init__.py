@@ -85,7 +85,7 @@ def _called(scene: Scene, finding: Diagnostic) -> Diagnostic:
             added.append(Label(scene.head(made.node), f"`{made.name}` is made here"))
             break
     kept = 1 if len(added) > 1 else 2
-    return replace(finding, labels=(*finding.labels[:kept], *added, *finding.labels[kept:]))
+    return replace(finding, labels=(*finding.labels[:kept], *added, *finding.labels[kept:])[:3])
 
 
 def diagnose(crash: Crash) -> tuple[Diagnostic, ...]:

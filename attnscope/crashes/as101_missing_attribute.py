@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -74,7 +75,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     best = ranked[0] if ranked else None
     labels: list[Label] = []
     if best is not None and best.score >= 2.0:
-        name = best.text.split(".")[1]
+        name = re.split(r"[.\[]", best.text)[1]
         setting = scene.setting(name)
         if setting is not None:
             labels.append(scene.label(setting.target, _label(best, setting.registered)))
@@ -118,13 +119,26 @@ def _init(scene: Scene) -> ast.AST | None:
 
 
 def _read_label(scene: Scene, found: Missing) -> str:
+    """What was about to be done with the attribute, where that is plain."""
+    if found.node is not None and scene.file is not None:
+        for parent in scene.file.ancestors(found.node):
+            if isinstance(parent, ast.stmt):
+                break
+            if (
+                isinstance(parent, ast.Call)
+                and isinstance(parent.func, ast.Attribute)
+                and parent.func.attr in ("masked_fill", "masked_fill_")
+            ):
+                scores = scene.value(parent.func.value)
+                if is_tensor(scores):
+                    return f"read here, before {scene.show(parent.func.value, scores)} can be masked"
     return "read here"
 
 
 def _label(best: Candidate, registered: bool) -> str:
-    kept = best.text.split(".")[1]
+    kept = re.split(r"[.\[]", best.text)[1]
     shape = f" {sizes(best.value.shape)}" if is_tensor(best.value) else ""
-    if best.text.count(".") > 1:
+    if best.text.count(".") > 1 or "[" in best.text:
         shown = f" (= {best.value})" if type(best.value) in (int, float, bool) else ""
         return f"`{best.text}`{shown} is kept here"
     what = "is registered here" if registered else "is set here"
@@ -263,7 +277,9 @@ def _alone(scene: Scene, found: Missing, ranked: list[Candidate]) -> list[Candid
     everywhere = {
         node.attr
         for node in ast.walk(scene.file.tree if scene.file is not None else ast.Module([], []))
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("torch", "nn", "F", "math", "np"))
     }
     held = [one for one in ranked if one.text.count(".") == 1 and '"' not in one.text]
     unread = [one for one in held if one.name not in everywhere and scene.setting(one.name) is not None]
@@ -283,7 +299,7 @@ def _alone(scene: Scene, found: Missing, ranked: list[Candidate]) -> list[Candid
 
 def _score(wanted: str, name: str, value: Any, use: Use, is_read: bool, scene: Scene) -> float:
     near = nearness(wanted, name)
-    score = 3.0 * near if near >= 0.5 else near
+    score = 3.0 * near if near >= 0.62 else near
     if not is_read:
         score += 1.0
     callable_kind = is_module(value) or callable(value) if not is_tensor(value) else False

@@ -31,7 +31,7 @@ from attnscope.crashes.missing import INTERNALS, missing
 from attnscope.crashes.scene import Scene
 from attnscope.crashes.syntax import is_before, methods, settings
 from attnscope.crashes.values import UNKNOWN, is_module, read
-from attnscope.diagnostic import Diagnostic
+from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS104"
 _EARLY = re.compile(r"before Module\.__init__\(\) call")
@@ -76,9 +76,18 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         CODE,
         message,
         label="needs what `nn.Module.__init__` makes" if not lost else "read here",
-        labels=[scene.label(where, label)],
+        labels=[scene.label(where, label), *_first(scene, init)],
         help=text,
     )
+
+
+def _first(scene: Scene, init: ast.AST | None) -> list[Label]:
+    """The statement of the constructor before which the call belongs."""
+    body = init.body if isinstance(init, ast.FunctionDef) else []
+    first = next(
+        (one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))), None
+    )
+    return [scene.label(first, "`super().__init__()` belongs before this line")] if first is not None else []
 
 
 def _inherited(scene: Scene) -> str | None:

@@ -34,7 +34,7 @@ _EXISTS = re.compile(r"attribute '([^']+)' already exists")
 _KIND = re.compile(
     r"cannot assign '?([^' ]+)'?(?: object)? (?:as|to) (parameter|child module|buffer) '([^']+)'"
 )
-_NAME = re.compile(r"(parameter|buffer|module) name can't (contain|be) ")
+_NAME = re.compile(r"(parameter|buffer|module) name (can't (?:contain|be)|should be) ")
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
@@ -84,6 +84,6 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             f"this name cannot be given to a {odd[1]}",
             label="registered here",
             notes=[scene.words],
-            help="use a name that is not empty and has no dot",
+            help="give the name first, as a string that is not empty and has no dot",
         )
     return None

@@ -33,7 +33,7 @@ from typing import Any
 
 from attnscope.crashes.as101_missing_attribute import _own
 from attnscope.crashes.scene import Scene, sizes
-from attnscope.crashes.suspects import defined, trail, unique
+from attnscope.crashes.suspects import defined, lengths, oddities, source, trail, unique
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -77,9 +77,14 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     else:
         message = f"{have} elements cannot be {sizes(wanted)}: that is {known}"
     made = defined(scene, node)
-    labels: list[Label] = [made] if made is not None else []
+    labels: list[Label] = oddities(scene, node)
+    labels += [made] if made is not None else []
     labels += trail(scene, node, {label.span.line for label in labels})
     help_text, wrong = _cure(scene, node, tensor, nodes, wanted, have)
+    origin = _origin(scene, node, tensor, nodes, wanted, wrong)
+    if origin is not None:
+        labels.insert(0, origin[0])
+        help_text = origin[1]
     if wrong is not None:
         size = defined(scene, wrong) if isinstance(wrong, ast.Name) else None
         if size is not None:
@@ -91,6 +96,31 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         label=f"`{scene.text(node, 50)}` is {scene.shape(tensor, node)}",
         labels=unique(labels),
         help=help_text,
+    )
+
+
+def _origin(
+    scene: Scene,
+    node: ast.expr,
+    tensor: Any,
+    nodes: list[ast.expr],
+    wanted: list[int],
+    wrong: ast.expr | None,
+) -> tuple[Label, str] | None:
+    """Where the wrong length came from, if the tensor has that of another argument than the view asks for."""
+    if wrong is None:
+        return None
+    asked = wanted[next(i for i, one in enumerate(nodes) if one is wrong)]
+    others = [int(n) for n in tensor.shape if int(n) in lengths(scene) and int(n) != asked]
+    if asked not in lengths(scene) or not others:
+        return None
+    found = source(scene, node, others[0])
+    if found is None:
+        return None
+    label, made, argument = found
+    return (
+        label,
+        f"`{made}` is made from `{argument}`, whose length is {others[0]}, and the view asks for {asked}",
     )
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from attnscope.crashes.scene import Op, Scene
 from attnscope.crashes.suspects import REPEATS, broadcastable, lengths, misfits, mismatch
-from attnscope.crashes.values import is_tensor
+from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic
 
 CODE = "AS111"
@@ -35,10 +35,12 @@ PRODUCTS = ("matmul", "bmm", "mm", "baddbmm", "addmm", "dot", "mv")
 
 def diagnose(scene: Scene) -> Diagnostic | None:
     op = scene.op
-    if op is None or not isinstance(scene.error, RuntimeError):
+    if op is None or not isinstance(scene.error, RuntimeError | AssertionError):
         return None
     if op.name == "scaled_dot_product_attention":
         return _attention(scene, op)
+    if is_module(op.callee) and type(op.callee).__name__ == "MultiheadAttention":
+        return _multihead(scene, op)
     if op.name not in PRODUCTS:
         return None
     pair = [(node, value) for node, value in op.inputs if is_tensor(value)][-2:]
@@ -78,6 +80,16 @@ def misfit(left: Any, right: Any) -> str | None:
 
 def _cure(scene: Scene, left_node: ast.AST, left: Any, right_node: ast.AST, right: Any) -> str:
     """The first swap of axes of one factor after which the product is possible with equal leading axes."""
+    if _is_weights(scene, left_node) and left.dim() > 1 and right.dim() > 1:
+        keys, values = int(left.shape[-1]), int(right.shape[-2])
+        for text, value in _swaps(scene, right_node, right)[1:]:
+            if misfit(left, value) is None and left.shape[:-2] == value.shape[:-2]:
+                return f"multiply with {text}"
+        if keys != values:
+            return (
+                f"the weights have {keys} keys and `{scene.text(right_node, 40)}` {values} rows: "
+                "make k and v from the same tokens, and lay them out alike"
+            )
     trials: list[tuple[str, Any, Any]] = []
     base_node, base = _untransposed(scene, right_node, right)
     if base is not None:
@@ -104,6 +116,16 @@ def _cure(scene: Scene, left_node: ast.AST, left: Any, right_node: ast.AST, righ
             f"({int(right.shape[-2]) if right.dim() > 1 else int(right.shape[-1])})"
         )
     return "give both factors the same leading axes (batch and heads)"
+
+
+def _is_weights(scene: Scene, node: ast.AST) -> bool:
+    """Whether an operand came out of a softmax with no product after it."""
+    for link in scene.history(node):
+        if link.kind == "op" and link.name in PRODUCTS:
+            return False
+        if link.kind == "op" and link.name in ("softmax", "Softmax"):
+            return True
+    return False
 
 
 def _swaps(scene: Scene, node: ast.AST, value: Any) -> list[tuple[str, Any]]:
@@ -167,7 +189,9 @@ def _repeat(scene: Scene, left_node: ast.AST, left: Any, right_node: ast.AST, ri
         a, b = int(left.shape[1]), int(right.shape[1])
         few, many, node = (a, b, left_node) if a < b else (b, a, right_node)
         if few and few != many and many % few == 0 and left.shape[0] == right.shape[0]:
-            return f"repeat the heads: `{scene.text(node, 40)}.repeat_interleave({many // few}, dim=1)`"
+            base = _untransposed(scene, node, left if node is left_node else right)
+            text = scene.text(base[0] if base[1] is not None and int(base[1].shape[1]) == few else node, 40)
+            return f"repeat the heads first: `{text}.repeat_interleave({many // few}, dim=1)`"
     return ""
 
 
@@ -202,5 +226,32 @@ def _attention(scene: Scene, op: Op) -> Diagnostic | None:
         label="called here",
         labels=misfits(scene, operands),
         notes=[shown],
+        help=cure,
+    )
+
+
+def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
+    """`nn.MultiheadAttention` with a key and a value of different lengths, or another batch."""
+    given = [op.argument(i, name) for i, name in enumerate(("query", "key", "value"))]
+    operands = [one for one in given if one is not None and is_tensor(one[1])]
+    if len(operands) < 3 or any(value.dim() != 3 for _, value in operands):
+        return None
+    (_, q), (kn, k), (vn, v) = operands
+    batch = 0 if read(op.callee, "batch_first") else 1
+    layout = "[B, T, C]" if batch == 0 else "[T, B, C]"
+    if tuple(k.shape[:2]) != tuple(v.shape[:2]):
+        reason = f"{_brief(scene, kn, k)} and {_brief(scene, vn, v)} differ"
+        cure = "give the key and the value from the same sequence"
+    elif int(q.shape[batch]) != int(k.shape[batch]):
+        reason = f"the query has {int(q.shape[batch])} on the batch's axis, the key {int(k.shape[batch])}"
+        cure = f"give all three as {layout}, which `batch_first={batch == 0}` asks for"
+    else:
+        return None
+    return scene.finding(
+        CODE,
+        f"query, key and value do not fit each other: {reason}",
+        label="called here",
+        labels=misfits(scene, operands),
+        notes=[", ".join(_brief(scene, n, t) for n, t in operands)],
         help=cure,
     )

@@ -24,7 +24,7 @@ import ast
 from typing import Any
 
 from attnscope.crashes.scene import Op, Scene, sizes
-from attnscope.crashes.suspects import defined, misfits, mismatch, unique
+from attnscope.crashes.suspects import defined, lengths, misfits, mismatch, source, unique
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -44,6 +44,8 @@ def pair(op: Op) -> list[tuple[ast.expr, Any]]:
 
 def diagnose(scene: Scene) -> Diagnostic | None:
     op = scene.op
+    if op is not None and op.name in ("expand", "broadcast_to") and isinstance(scene.error, RuntimeError):
+        return _expanded(scene, op)
     if op is None or op.name not in ELEMENTWISE or not isinstance(scene.error, RuntimeError):
         return _written(scene)
     operands = pair(op)
@@ -64,28 +66,14 @@ def diagnose(scene: Scene) -> Diagnostic | None:
 
 
 def _sources(scene: Scene, clash: list[tuple[ast.expr, Any]], axis: int) -> list[Label]:
-    """Where a size came in: the last line that made something from an argument that has it."""
+    """Where two lengths came from, if they are the lengths of two arguments."""
     labels: list[Label] = []
+    if not {int(value.shape[axis]) for _, value in clash} <= lengths(scene):
+        return labels
     for node, value in clash:
-        if _is_plain_argument(scene, node):
-            continue
-        size = int(value.shape[axis])
-        links = scene.history(node, prefer=lambda item, size=size: size in tuple(item.shape))  # type: ignore[misc]
-        source = links[-1] if links else None
-        if source is None or source.kind != "argument" or not is_tensor(source.value):
-            continue
-        if size not in tuple(source.value.shape):
-            continue
-        made = [link for link in links if link.kind == "def"]
-        if made:
-            last = made[-1]
-            labels.append(
-                scene.label(
-                    last.node,
-                    f"`{last.name}` is made from `{source.name}` "
-                    f"{sizes(source.value.shape)}: the {size} comes from it",
-                )
-            )
+        found = None if _is_plain_argument(scene, node) else source(scene, node, int(value.shape[axis]))
+        if found is not None:
+            labels.append(found[0])
     return labels
 
 
@@ -115,17 +103,28 @@ def _cure(scene: Scene, clash: list[tuple[ast.expr, Any]], axis: int) -> str:
                 )
     for node, value in clash:
         size, other = int(value.shape[axis]), next(int(v.shape[axis]) for n, v in clash if n is not node)
-        links = scene.history(node, prefer=lambda item, size=size: size in tuple(item.shape))  # type: ignore[misc]
-        source = links[-1] if links else None
-        made = [link for link in links if link.kind == "def"]
-        if source is not None and source.kind == "argument" and made and is_tensor(source.value):
-            wanted = _argument_with(scene, other, source.name)
-            if wanted:
-                return (
-                    f"`{made[-1].name}` is made from `{source.name}`, whose length is {size}; "
-                    f"make it from `{wanted}`, whose length is {other}"
-                )
+        found = source(scene, node, size) if {size, other} <= lengths(scene) else None
+        wanted = _argument_with(scene, other, found[2]) if found is not None else ""
+        if found is not None and wanted:
+            return (
+                f"`{found[1]}` is made from `{found[2]}`, whose length is {size}; "
+                f"make it from `{wanted}`, whose length is {other}"
+            )
+    tables = [(n, v) for n, v in clash if _is_table(scene, n)]
+    if len(tables) == 1:
+        node, value = tables[0]
+        size, other = int(value.shape[axis]), next(int(v.shape[axis]) for n, v in clash if n is not node)
+        if other in lengths(scene) and size > other:
+            spot = value.dim() + axis
+            return (
+                f"cut `{scene.text(node, 40)}` to the text: `{scene.text(node, 40)}[{':, ' * spot}:{other}]`"
+            )
     return f"make axis {axis} of `{a}` and of `{b}` equal, or 1"
+
+
+def _is_table(scene: Scene, node: ast.AST) -> bool:
+    """Whether an operand is an attribute of the module, as it is kept."""
+    return isinstance(node, ast.Attribute) and is_tensor(scene.value(node))
 
 
 def _argument_with(scene: Scene, size: int, other: str) -> str:
@@ -142,6 +141,34 @@ def _argument_with(scene: Scene, size: int, other: str) -> str:
 
 def _group(node: ast.AST, text: str) -> str:
     return f"({text})" if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare | ast.IfExp) else text
+
+
+def _expanded(scene: Scene, op: Op) -> Diagnostic | None:
+    """`expand` to sizes that an axis which is not 1 does not have."""
+    if len(op.inputs) < 2 or not is_tensor(op.inputs[0][1]):
+        return None
+    node, value = op.inputs[0]
+    asked = [size for _, size in op.inputs[1:]]
+    if len(asked) == 1 and isinstance(asked[0], tuple | list):
+        asked = list(asked[0])
+    if any(type(size) is not int for size in asked) or len(asked) < value.dim():
+        return None
+    shape = [int(n) for n in value.shape]
+    wrong = [
+        axis
+        for axis in range(1, len(shape) + 1)
+        if asked[-axis] not in (-1, shape[-axis]) and shape[-axis] != 1
+    ]
+    if not wrong:
+        return None
+    axis = wrong[0]
+    return scene.finding(
+        CODE,
+        f"`{scene.text(node, 40)}` {sizes(shape)} cannot be expanded to {sizes(asked)}",
+        label=f"axis {-axis} is {shape[-axis]}, not 1 and not {asked[-axis]}",
+        labels=misfits(scene, [(node, value)]),
+        help=f"ask for {shape[-axis]} on axis {-axis}, or expand an axis that is 1",
+    )
 
 
 def _written(scene: Scene) -> Diagnostic | None:

@@ -30,7 +30,7 @@ from typing import Any
 
 from attnscope.crashes.as113_broadcast import ELEMENTWISE, pair
 from attnscope.crashes.scene import Op, Scene, sizes
-from attnscope.crashes.suspects import defined, lengths, mismatch, trail, unique
+from attnscope.crashes.suspects import defined, holding, lengths, mismatch, oddities, trail, unique
 from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -108,15 +108,29 @@ def _report(
 ) -> Diagnostic:
     why, cure = fit(scene, node, mask, scores)
     labels = [label for label in [_origin(scene, node)] if label is not None]
+    known = lengths(scene)
     if _right_length(scene, mask, scores):
         # The mask is as long as the text: then the scores are what went wrong.
-        why = f"the scores should be {int(mask.shape[-2])} × {int(mask.shape[-1])}"
-        cure = (
-            f"make the scores [B, H, T, S] with T {int(mask.shape[-2])} "
-            f"and S {int(mask.shape[-1])}: transpose q and k alike"
-        )
-        way = [label for one, _ in made_of for label in trail(scene, one)]
-        labels = unique([*[one for one in way if " gives " not in one.text][:2], *labels])
+        rows, columns = int(mask.shape[-2]), int(mask.shape[-1])
+        wrong = int(scores[-1]) if int(scores[-1]) not in known else int(scores[-2])
+        why = f"the scores should be {rows} × {columns}"
+        cure = f"make the scores [B, H, T, S] with T {rows} and S {columns}: transpose q and k alike"
+        way = [label for one, _ in made_of for label in trail(scene, one, size=wrong)]
+        strange = [label for one, _ in made_of for label in oddities(scene, one, wrong)]
+        joined = [
+            link
+            for one, _ in made_of
+            for link in scene.history(one, prefer=holding(wrong))
+            if link.kind == "op" and link.name in ("cat", "concat")
+        ]
+        if strange:
+            cure = f"keep the tokens at {columns}: repeat or cut along the axis of the heads or channels"
+        elif joined and int(scores[-2]) in known and int(scores[-1]) > columns:
+            past = int(scores[-1]) - columns
+            text = _plain(scene, node)[0].split("[")[0]
+            why = f"{past} keys come from before, the mask is for {columns}"
+            cure = f"count them in: `{text}[{past}:{int(scores[-1])}, :{int(scores[-1])}]`, as lengths"
+        labels = unique([*strange, *[one for one in way if " gives " not in one.text][:3], *labels])
     else:
         for one, _ in made_of:
             labels += trail(scene, one, {label.span.line for label in labels})
@@ -142,7 +156,8 @@ def _right_length(scene: Scene, mask: Any, scores: tuple[int, ...]) -> bool:
 def _origin(scene: Scene, node: ast.AST) -> Label | None:
     links = scene.history(node)
     source = links[-1] if links else None
-    if source is not None and source.kind == "argument" and scene.reader is not None:
+    direct = not any(link.kind == "def" for link in links)
+    if direct and source is not None and source.kind == "argument" and scene.reader is not None:
         function = scene.reader.body.function
         if function is not None:
             for argument in (*function.args.args, *function.args.kwonlyargs):
@@ -297,7 +312,10 @@ def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
             return None
         text = scene.text(node, 50)
         attention = scene.text(op.node.func) if isinstance(op.node, ast.Call) else "self.attn"
-        if shape == (batch, tokens, keys):
+        if not first and len(shape) == 2 and shape[0] == shape[1] == batch:
+            why = f"the query is read as [T, B, C], so T is {tokens}"
+            cure = "make the layer with `batch_first=True`, or give the query as [T, B, C]"
+        elif shape == (batch, tokens, keys):
             why = f"one mask per sequence, where one per sequence and head is needed ({batch} × {heads})"
             cure = f"repeat it for the heads: `{text}.repeat_interleave({attention}.num_heads, dim=0)`"
         elif shape == (batch, heads, tokens, keys):
@@ -312,9 +330,6 @@ def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
             cure = f"this is a padding mask: give it as `key_padding_mask={text}`"
         elif shape == (heads * batch, keys, tokens) or shape == (keys, tokens):
             why, cure = "queries and keys swapped", f"transpose it: `{text}.transpose(-2, -1)`"
-        elif not first and len(shape) == 2 and shape[0] == shape[1] == batch:
-            why = f"the query is read as [T, B, C], so T is {tokens}"
-            cure = "make the layer with `batch_first=True`, or give the query as [T, B, C]"
         else:
             why = f"{sizes(shape)}"
             cure = f"give [{tokens}, {keys}], or [B * heads, T, S] = [{batch * heads}, {tokens}, {keys}]"
@@ -324,11 +339,18 @@ def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
             f"S] = [{tokens}, {keys}] nor [B * heads, T, S] = "
             f"[{batch * heads}, {tokens}, {keys}]",
             label=why,
-            labels=[label for label in [_origin(scene, node)] if label is not None],
+            labels=[label for label in (_origin(scene, node), _layer(scene, op)) if label is not None],
             notes=[note],
             help=cure,
         )
     return None
+
+
+def _layer(scene: Scene, op: Op) -> Label | None:
+    """Where the attention layer is set."""
+    func = op.node.func if isinstance(op.node, ast.Call) else None
+    setting = scene.setting(func.attr) if isinstance(func, ast.Attribute) else None
+    return scene.label(setting.target, f"`{setting.name}` is made here") if setting is not None else None
 
 
 def _turned(scene: Scene, node: ast.AST) -> str:

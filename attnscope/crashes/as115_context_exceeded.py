@@ -28,6 +28,7 @@ import ast
 from typing import Any
 
 from attnscope.crashes.scene import Op, Scene, sizes
+from attnscope.crashes.suspects import lengths, mismatch
 from attnscope.crashes.syntax import guards
 from attnscope.crashes.values import Env, is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
@@ -36,7 +37,7 @@ CODE = "AS115"
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
-    return _embedding(scene) or _clipped(scene) or _asserted(scene)
+    return _embedding(scene) or _clipped(scene) or _short(scene) or _asserted(scene)
 
 
 def table(scene: Scene, op: Op) -> tuple[str, int, Any, ast.expr] | None:
@@ -174,6 +175,44 @@ def _clipped(scene: Scene) -> Diagnostic | None:
         label=f"`{words}` ends at {length}",
         labels=labels,
         help=f"give at most {length} tokens, or make `{words}` for {asked} and more",
+    )
+
+
+def _short(scene: Scene) -> Diagnostic | None:
+    """`x + self.positions`, where the table as a whole has fewer rows than there are tokens."""
+    op = scene.op
+    if (
+        op is None
+        or op.name not in ("add", "mul", "sub", "masked_fill")
+        or not isinstance(scene.error, RuntimeError)
+    ):
+        return None
+    operands = [(node, value) for node, value in op.inputs if is_tensor(value)]
+    axis = mismatch(*(value.shape for _, value in operands))
+    tables = [(n, v) for n, v in operands if isinstance(n, ast.Attribute) and v.dim() >= -(axis or 0)]
+    if axis is None or len(tables) != 1 or len(operands) != 2:
+        return None
+    node, table_value = tables[0]
+    other = next(value for n, value in operands if n is not node)
+    if other.dim() < -axis:
+        return None
+    have, tokens = int(table_value.shape[axis]), int(other.shape[axis])
+    if have >= tokens or tokens not in lengths(scene):
+        return None
+    labels: list[Label] = []
+    setting = scene.setting(node.attr) if isinstance(node, ast.Attribute) else None
+    if setting is not None:
+        labels.append(
+            scene.label(setting.target, f"`{setting.name}` {sizes(table_value.shape)} is made here")
+        )
+    words = scene.text(node)
+    return scene.finding(
+        CODE,
+        f"{tokens} tokens are more than the {have} that `{words}` "
+        f"{sizes(table_value.shape)} has on axis {axis}",
+        label=f"`{words}` ends at {have}",
+        labels=labels,
+        help=f"give at most {have} tokens, or make `{words}` for {tokens} and more",
     )
 
 

@@ -35,14 +35,19 @@ from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS121"
 _SIZE = re.compile(r"FloatTensor \[([\d, ]*)\]|Tensor \[([\d, ]*)\]")
-_MAKER = re.compile(r"output \d+ of (\w+?)Backward\d*")
+_MAKER = re.compile(r"output \d+ of (\w+?)(?:Backward\d*)?\b")
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
     if not isinstance(scene.error, RuntimeError) or "modified by an inplace operation" not in scene.words:
         return None
-    if scene.klass is None or scene.file is None:
-        return None
+    views = scene.views() or ([scene] if scene.klass is not None and scene.file is not None else [])
+    findings = [found for view in views if (found := _look(view)) is not None]
+    return max(findings, key=lambda one: one[1])[0] if findings else None
+
+
+def _look(scene: Scene) -> tuple[Diagnostic, float] | None:
+    """The best guess within one class, and how well it fits."""
     found = _SIZE.search(scene.words)
     raw = (found[1] or found[2] or "") if found else ""
     shape = tuple(int(n) for n in raw.split(",") if n.strip()) if found else None
@@ -68,7 +73,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     labels += [scene.label(one, "this is written in place as well") for one in others]
     shown = f" {sizes(shape)}" if shape else ""
     notes = [f"the value that was changed was the output of `{maker.lower()}`{shown}"] if maker else []
-    return scene.finding(
+    finding = scene.finding(
         CODE,
         f"`{name}` is written in place, and the backward pass needs what it was",
         label="written in place here",
@@ -77,6 +82,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         help=f"write out of place: {out_of_place(scene, node, written)}",
         at=scene.head(node),
     )
+    return finding, _fits(scene, node, maker or "", shape)
 
 
 def _writes(scene: Scene) -> list[ast.AST]:

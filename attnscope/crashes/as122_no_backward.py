@@ -41,7 +41,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             CODE,
             "the backward pass went through one graph twice",
             label="the second time",
-            labels=_kept(scene),
+            labels=[label for view in scene.views() or [scene] for label in _kept(view)],
             notes=[
                 "the first pass freed what it kept; a tensor kept "
                 "from an earlier call still hangs on its graph"
@@ -54,7 +54,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             CODE,
             "nothing in the result requires a gradient",
             label="the backward pass starts here" if scene.shot is not None else "",
-            labels=_cuts(scene),
+            labels=[label for view in scene.views() or [scene] for label in _cuts(view)],
             help="leave out what cuts the graph (`detach()`, `.data`, `no_grad`, `.item()`), and train what "
             "requires a gradient",
         )

@@ -44,7 +44,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     masks = [
         one
         for one in names
-        if any(word in one.lower() for word in ("mask", "bias", "tril")) and _square(found.have[one])
+        if any(word in one.lower() for word in ("mask", "bias", "tri", "causal")) and _square(found.have[one])
     ]
     cure = f"make the module with the sizes of the checkpoint ({several(names)})"
     if masks and len(masks) == len(names):

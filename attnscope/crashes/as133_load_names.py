@@ -77,7 +77,7 @@ def _said(found: Loading) -> tuple[str, str]:
     masks = [
         name
         for name in (*found.missing, *found.unexpected)
-        if any(w in name.lower() for w in ("mask", "bias", "tril"))
+        if any(w in name.lower() for w in ("mask", "bias", "tri", "causal")) and _square(found, name)
     ]
     if found.missing and not found.unexpected:
         cure = f"add {several(found.missing)} to the state dict"
@@ -94,6 +94,12 @@ def _said(found: Loading) -> tuple[str, str]:
         f"the state dict lacks {several(found.missing)} and has {several(found.unexpected)} instead",
         "rename the keys of the state dict to the module's names",
     )
+
+
+def _square(found: Loading, name: str) -> bool:
+    """A mask is square; a layer's bias, which may bear the same name, is not."""
+    shape = found.have.get(name) or found.given.get(name) or ()
+    return len(shape) >= 2 and shape[-1] == shape[-2]
 
 
 def _prefixes(found: Loading) -> list[str]:

@@ -141,6 +141,12 @@ def _report(scene: Scene, wrong: ast.expr) -> Diagnostic:
         if link.kind == "def":
             labels.append(scene.label(link.node, f"`{link.name}` becomes {value} here"))
             division = next((n for n in ast.walk(link.node) if _divides(n)), division)
+            for one in ast.walk(link.node):
+                if isinstance(one, ast.Attribute) and type(scene.value(one, link.env)) is float:
+                    setting = scene.setting(one.attr)
+                    if setting is not None:
+                        labels.append(scene.label(setting.node, f"`{one.attr}` is set here"))
+                        division = next((n for n in ast.walk(setting.node) if _divides(n)), division)
         elif link.kind == "attribute":
             setting = scene.setting(link.name)
             if setting is not None:

@@ -143,7 +143,7 @@ def history(
         chosen = next(
             ((o, i) for o, i in tensors if prefer is not None and prefer(i)), tensors[0] if tensors else None
         )
-        if chosen is None:
+        if chosen is None or name.startswith("new_") or name.endswith("_like"):
             links.append(Link("end", name, node, UNKNOWN, value, env))
             return links
         links.append(Link("op", name, node, chosen[1], value, env))

@@ -88,7 +88,25 @@ class Scene:
         self.crash = crash
         self.error = crash.error
         self.words = said(crash.error)
-        self.evaluate = Evaluator()
+        self.evaluate = Evaluator(self._observed)
+
+    @cached_property
+    def _seen(self) -> dict[tuple[str, int, int, int, int], Step]:
+        """Span → the last step there that did not raise."""
+        return {
+            (s.span.file, s.span.line, s.span.column, s.span.end_line, s.span.end_column): s
+            for s in self.crash.steps
+            if s.error is None
+        }
+
+    def _observed(self, node: ast.AST) -> Any:
+        """What a recorded step gave where an expression stands: for what cannot be worked out."""
+        if not self._seen or self.shot is None or self.shot.source is None:
+            return UNKNOWN
+        span = self.shot.source.node_span(node)
+        step = self._seen.get((span.file, span.line, span.column, span.end_line, span.end_column))
+        made = [twin_of(info) for info in step.outputs] if step is not None else []
+        return UNKNOWN if not made else made[0] if len(made) == 1 else tuple(made)
 
     # -- where ------------------------------------------------------------------------------------
 
@@ -163,6 +181,27 @@ class Scene:
         known = self.settings if klass is None else settings(klass)
         return next((one for one in known if one.name == name), None)
 
+    def views(self) -> list[Scene]:
+        """This crash as seen from each class of the module that was run: for faults no frame leads to."""
+        found: list[Scene] = []
+        stack = [self.crash.module] if is_module(self.crash.module) else []
+        seen: set[type] = set()
+        while stack:
+            module = stack.pop(0)
+            stack += [child for child in (read(module, "_modules") or {}).values() if is_module(child)]
+            kind = type(module)
+            if kind in seen or kind.__module__.startswith("torch."):
+                continue
+            seen.add(kind)
+            node, name = class_node(kind), class_file(kind)
+            file = parse(name) if name else None
+            if node is None or file is None:
+                continue
+            view = Scene(self.crash)
+            view.__dict__.update(klass=node, file=file, shot=None, settings=settings(node))
+            found.append(view)
+        return found
+
     # -- spans and words ---------------------------------------------------------------------------
 
     @cached_property
@@ -217,18 +256,29 @@ class Scene:
         """`` `att` [B 1, H 2, T 6, S 6]``: the source's words, and the shape with the axes that are known."""
         return f"{self.quote(node)} {self.shape(value, node)}" if is_tensor(value) else self.quote(node)
 
-    def shape(self, value: Any, node: ast.AST | None = None) -> str:
-        shape = tuple(value.shape)
-        axes = self.axes(shape, self.text(node) if node is not None else None)
+    def shape(self, value: Any, node: ast.AST | str | None = None) -> str:
+        """`[B 1, H 2, T 6, S 6]`: sizes, with the axis names that a step gave to `node` (or a variable)."""
+        shape = tuple(int(n) for n in value.shape)
+        name = node if isinstance(node, str) or node is None else self.text(node)
+        axes = self.axes(shape, name)
         if axes is None:
             return sizes(shape)
         return "[" + ", ".join(f"{a} {n}" if a else str(n) for a, n in zip(axes, shape, strict=True)) + "]"
 
     def axes(self, shape: tuple[int, ...], name: str | None) -> tuple[str | None, ...] | None:
-        """Axis names that a recorded step gives to the variable of this name and shape."""
+        """Axis names that the recorded steps give to the variable of this name and shape."""
+        if name is None:
+            return None
         for step in reversed(self.crash.steps):
             for info in step.outputs:
-                if name is not None and step.variable == name and info.shape == shape and any(info.axes):
+                if step.variable == name and info.shape == shape and any(info.axes):
+                    return info.axes
+        failed, op = self.failed, self.op
+        if failed is not None and op is not None:
+            # The step that raised: its inputs stand in the order of the operands.
+            tensors = [node for node, _ in op.tensors]
+            for node, info in zip(tensors, failed.inputs, strict=False):
+                if self.text(node) == name and info.shape == shape and any(info.axes):
                     return info.axes
         return None
 
@@ -314,7 +364,7 @@ class Scene:
             if key not in seen and (span is None or one.span != span):
                 seen.add(key)
                 kept.append(one)
-        return Diagnostic(code, "error", message, span, label, tuple(kept), tuple(notes), help)
+        return Diagnostic(code, "error", message, span, label, tuple(kept[:3]), tuple(notes), help)
 
 
 def class_file(cls: type) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -14,6 +14,7 @@ from attnscope.crashes.syntax import is_before
 from attnscope.crashes.values import UNKNOWN, helper_body, is_module, is_tensor, read
 from attnscope.diagnostic import Label
 
+PARTS = ("chunk", "split", "split_with_sizes", "tensor_split")
 REPEATS = ("repeat_interleave", "repeat", "expand", "tile", "expand_as")
 
 
@@ -21,7 +22,7 @@ def defined(scene: Scene, node: ast.AST, value: Any = UNKNOWN) -> Label | None:
     """Where the (first) name in an operand got its value, with the shape it then had."""
     for link in scene.history(node):
         if link.kind == "def":
-            shape = f" {scene.shape(link.value)}" if is_tensor(link.value) else ""
+            shape = f" {scene.shape(link.value, link.name)}" if is_tensor(link.value) else ""
             return scene.label(link.node, f"`{link.name}`{shape} is made here")
         if link.kind == "attribute":
             setting = scene.setting(link.name)
@@ -33,10 +34,16 @@ def defined(scene: Scene, node: ast.AST, value: Any = UNKNOWN) -> Label | None:
     return None
 
 
-def trail(scene: Scene, node: ast.AST, skip: Iterable[int] = ()) -> list[Label]:
+def holding(size: int | None) -> Callable[[Any], bool] | None:
+    """What to follow a history by: tensors one of whose axes has this size."""
+    return None if size is None else lambda value: size in tuple(value.shape)
+
+
+def trail(scene: Scene, node: ast.AST, skip: Iterable[int] = (), size: int | None = None) -> list[Label]:
     """The earlier lines on an operand's way, nearest first: definitions, bounds of slices, the layer it left.
 
-    The lines in `skip` are left out.
+    The lines in `skip` are left out. With `size`, operations of several tensors are followed into the one
+    that has an axis of that size.
     """
     labels: list[Label] = []
     layers: list[Label] = []
@@ -49,9 +56,9 @@ def trail(scene: Scene, node: ast.AST, skip: Iterable[int] = ()) -> list[Label]:
             told.add(label.span.line)
             to.append(label)
 
-    for link in scene.history(node):
+    for link in scene.history(node, prefer=holding(size)):
         if link.kind == "def":
-            shape = f" {scene.shape(link.value)}" if is_tensor(link.value) else ""
+            shape = f" {scene.shape(link.value, link.name)}" if is_tensor(link.value) else ""
             add(link.node, f"`{link.name}`{shape} is made here", labels)
         elif link.kind == "op" and isinstance(link.node, ast.Subscript):
             for name in ast.walk(link.node.slice):
@@ -128,6 +135,29 @@ def unread(scene: Scene) -> list[Label]:
     ][:2]
 
 
+def oddities(scene: Scene, node: ast.AST, size: int | None = None) -> list[Label]:
+    """Labels for the operations on an operand's way that are odd in themselves."""
+    labels = []
+    for link in scene.history(node, prefer=holding(size)):
+        text = odd(scene, link)
+        if text:
+            labels.append(scene.label(link.node, text))
+    return labels
+
+
+def source(scene: Scene, node: ast.AST, size: int) -> tuple[Label, str, str] | None:
+    """The argument from which an axis of this size came: (label, the variable made from it, the argument)."""
+    links = scene.history(node, prefer=holding(size))
+    last = links[-1] if links else None
+    made = [link for link in links if link.kind == "def"]
+    if last is None or last.kind != "argument" or not made or not is_tensor(last.value):
+        return None
+    if size not in tuple(last.value.shape):
+        return None
+    text = f"`{made[-1].name}` is made from `{last.name}` {sizes(last.value.shape)}: the {size} comes from it"
+    return scene.label(made[-1].node, text), made[-1].name, last.name
+
+
 def misfits(scene: Scene, operands: Sequence[tuple[ast.AST, Any]]) -> list[Label]:
     """Labels for the lines that most likely made the operands unfit, most telling first.
 
@@ -143,10 +173,8 @@ def misfits(scene: Scene, operands: Sequence[tuple[ast.AST, Any]]) -> list[Label
             operands.insert(0, operands.pop(alone))
     labels: list[Label] = []
     for node, _ in operands:
+        labels += oddities(scene, node)
         for link in scene.history(node):
-            text = odd(scene, link)
-            if text:
-                labels.append(scene.label(link.node, text))
             returned = _returned(scene, link)
             if returned is not None:
                 labels.append(returned)
@@ -213,6 +241,10 @@ def odd(scene: Scene, link: Link) -> str:
                 f"axis {axis} grows from {before[axis]} to "
                 f"{after[axis]} here: {sizes(before)} → {sizes(after)}"
             )
+    if link.name in PARTS and len(before) == len(after):
+        cut = next((i for i in range(len(before) - 1) if before[i] != after[i]), None)
+        if cut is not None and before[cut] in lengths(scene):
+            return f"axis {cut} ({before[cut]}, the tokens) is cut here: {sizes(before)} → {sizes(after)}"
     if link.name in ("permute", "T", "t") and len(before) > 2 and after == before[::-1]:
         order = _order(scene, link)
         if link.name != "permute" or order == list(range(len(before)))[::-1]:
