@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from attnscope.capture import Found
-from attnscope.dims import Dims
+from attnscope.dims import Dim, Dims
 from attnscope.record import Recording
 from attnscope.schema import Attention, MaskOrigin
 from attnscope.source import span_of
@@ -43,7 +44,7 @@ def _one(recording: Recording, steps: Steps, found: Found) -> Attention:
         mask=mask,
         mask_origin=_origin(recording, found),
         weights=arrange(found.weights) if found.weights is not None else None,
-        pooled=found.pooled,
+        pooled=_pooled(found.pooled, arrange.shape),
         scores=arrange(found.scores) if _fits(found) else None,
         note=note,
     )
@@ -55,6 +56,15 @@ def _row(recording: Recording, steps: Steps, index: int) -> int | None:
     while index < len(events) and index not in steps.of_event and events[index].depth:
         index += 1
     return steps.of_event.get(index)
+
+
+def _pooled(pooled: Any, shape: tuple[int, int, int, int]) -> Any:
+    """What was pooled as [1, B·H, …], as [B, H, …]."""
+    if pooled is None or pooled.weights.shape[:2] == shape[:2]:
+        return pooled
+    parts = (pooled.weights, pooled.top_keys, pooled.top_weights)
+    weights, keys, top = (part.reshape(*shape[:2], *part.shape[2:]) for part in parts)
+    return replace(pooled, weights=weights, top_keys=keys, top_weights=top)
 
 
 def _fits(found: Found) -> bool:
@@ -71,6 +81,7 @@ class _Arrange:
 
     def __init__(self, shape: tuple[int, ...], order: list[int] | None, batch: int) -> None:
         self._order = order
+        self._sizes = shape
         sizes = [shape[place] for place in order] if order is not None else list(shape)
         keys = sizes[-1] if sizes else 1
         queries = sizes[-2] if len(sizes) > 1 else 1
@@ -79,8 +90,8 @@ class _Arrange:
         self.shape: tuple[int, int, int, int] = (batch, leading // batch, queries, keys)
 
     def __call__(self, array: Any) -> Any:
-        if self._order is not None and array.ndim == len(self._order):
-            array = np.transpose(array, self._order)
+        if self._order is not None:
+            array = np.transpose(array.reshape(self._sizes), self._order)
         return array.reshape(self.shape)
 
 
@@ -91,8 +102,11 @@ def _layout(
     shape = found.shape
     dims: Dims = steps.axes.of.get(found.serial, ())
     if found.source != "softmax" or len(dims) != len(shape):
-        return shape, None, _batch(recording, steps, found, shape, ())
-    names = [dim.label for dim in dims]
+        return shape, None, _batch(found, shape, [None] * len(shape))
+    # An axis that was folded from others (B·H, H·B) is taken apart again.
+    parts = [part for dim in dims for part in _unfolded(dim.root())]
+    names = [part.label for part in parts]
+    shape = tuple(part.size for part in parts)
     order = None
     if "T" in names and "S" in names and len(shape) >= 3:
         rest = [i for i, name in enumerate(names) if name not in ("T", "S")]
@@ -100,28 +114,25 @@ def _layout(
         order = [*rest, names.index("T"), names.index("S")]
         if order == list(range(len(shape))):
             order = None
-    return shape, order, _batch(recording, steps, found, shape, names)
+    return shape, order, _batch(found, shape, names)
 
 
-def _batch(recording: Recording, steps: Steps, found: Found, shape: tuple[int, ...], names: Any) -> int:
+def _unfolded(dim: Dim) -> list[Dim]:
+    factors = [factor.root() for factor in dim.factors or ()]
+    if {"B"} < {factor.label for factor in factors} <= {"B", "H", "G"}:
+        return factors
+    return [dim]
+
+
+def _batch(found: Found, shape: tuple[int, ...], names: Sequence[str | None]) -> int:
     if found.heads:
         leading = int(np.prod(shape[:-2], dtype=np.int64))
         return leading // found.heads if leading % found.heads == 0 else 1
     if "B" in names:
         return int(shape[names.index("B")])
-    if len(shape) >= 4:
-        return int(shape[0])
-    if len(shape) == 3:
-        first = steps.axes.of.get(found.serial, ())
-        label = first[0].label if len(first) == 3 else None
-        if label in ("H", "G"):
-            return 1
-        # A product such as B·H, batch first.
-        dims = first[0].root().factors if len(first) == 3 else None
-        if dims is not None and dims[0].label == "B":
-            return int(dims[0].size)
-        return int(shape[0])
-    return 1
+    if len(shape) == 3 and names[0] in ("H", "G"):
+        return 1
+    return int(shape[0]) if len(shape) >= 3 else 1
 
 
 def _shared(mask: Any) -> tuple[Any, bool]:

@@ -93,9 +93,7 @@ class Axes:
             self.of[serial] = dims
             first = first or dims
 
-    def _guess(
-        self, serial: int, name: str, shape: tuple[int, ...], dtype: str, first: Dims | None
-    ) -> Dims:
+    def _guess(self, serial: int, name: str, shape: tuple[int, ...], dtype: str, first: Dims | None) -> Dims:
         floating = "float" in dtype
         named = self.space.named
         if first is None:
@@ -310,7 +308,7 @@ class Axes:
             letters = self.letters(event, exprs[j])
             if len(left) == len(said) == 1:
                 count = int(j == said[0])
-            elif exprs[j] is None:
+            elif exprs[j] is None or is_rest(exprs[j]):
                 count = int(place in left)
             else:
                 while place in left and before[place].known and self._other(before, left, place, letters):
@@ -321,7 +319,10 @@ class Axes:
                     count += 1
             matched.append((range(place, place + count), range(j, j + 1)))
             place += count
-        return [*matched, *((range(i, i + 1), range(right.stop, right.stop)) for i in range(place, left.stop))]
+        return [
+            *matched,
+            *((range(i, i + 1), range(right.stop, right.stop)) for i in range(place, left.stop)),
+        ]
 
     def _other(self, before: Dims, left: range, place: int, letters: set[str | None]) -> bool:
         """Whether the axis at `place` is not the one that `letters` name, while a later one is."""
@@ -336,6 +337,10 @@ class Axes:
         before: Dims,
         exprs: list[ast.expr | None],
     ) -> bool:
+        parts = [before[place] for place in (*one[0], *two[0])]
+        said = [exprs[place] for place in (*one[1], *two[1])]
+        if self._folds(event, parts, said) or self._unfolds(event, parts, said):
+            return True
         if one[1] and two[1] and len(one[0]) + len(two[0]) <= 1:
             # An axis of the source beside a factor of size 1 of its own.
             first, last = exprs[one[1].start], exprs[two[1].stop - 1]
@@ -357,7 +362,9 @@ class Axes:
             if self.space.product(parts) is not None:
                 return True
             expr = exprs[(*one[1], *two[1])[0]]
-            return isinstance(expr, ast.BinOp) and all(dim.label in self.letters(event, expr) for dim in parts)
+            return isinstance(expr, ast.BinOp) and all(
+                dim.label in self.letters(event, expr) for dim in parts
+            )
         return False
 
     def letters(self, event: Event, expr: ast.expr | None) -> set[str | None]:
@@ -379,15 +386,33 @@ class Axes:
             return self._split(event, part[0], sizes, exprs)
         if len(sizes) == 1:
             return [self.merge(event, part, exprs[0])]
+        if self._folds(event, part, exprs) and part[1].size % sizes[1] == 0:
+            heads, inner = self._split(event, part[1], [part[1].size // sizes[1], sizes[1]], [None, exprs[1]])
+            return [self.merge(event, [part[0], heads], None), inner]
+        if self._unfolds(event, part, exprs):
+            batch, heads = part[0].root().factors or ()
+            return [batch, self.merge(event, [heads, part[1]], exprs[1])]
         fine = [atom for dim in part for atom in atoms(dim)]
         groups = regroup([atom.size for atom in fine], sizes)
         if groups is not None and (len(groups) > 1 or len(fine) == len(sizes)) and len(fine) > len(part):
             result: list[Dim] = []
             for left, right in groups:
-                inner = [fine[i] for i in left]
-                result += self.group(event, inner, [sizes[j] for j in right], [exprs[j] for j in right])
+                atoms_here = [fine[i] for i in left]
+                result += self.group(event, atoms_here, [sizes[j] for j in right], [exprs[j] for j in right])
             return result
         return [Dim(size, mixed=True) for size in sizes]
+
+    def _folds(self, event: Event, part: Sequence[Dim], exprs: Sequence[ast.expr | None]) -> bool:
+        """`view(T, B * H, D)` of [T, B, C]: the channels are cut into heads, which join the batch."""
+        if [dim.label for dim in part] != ["B", "C"] or len(exprs) != 2:
+            return False
+        return {"B", "H"} <= self.letters(event, exprs[0]) and self.letter(event, exprs[1]) == "D"
+
+    def _unfolds(self, event: Event, part: Sequence[Dim], exprs: Sequence[ast.expr | None]) -> bool:
+        """`view(T, B, C)` of [T, B·H, D]."""
+        if [dim.label for dim in part] != ["B·H", "D"] or len(exprs) != 2:
+            return False
+        return [self.letter(event, expr) for expr in exprs] == ["B", "C"]
 
     def _same(self, event: Event, dim: Dim, expr: ast.expr | None) -> Dim:
         if not dim.known and not dim.root().mixed:
@@ -430,7 +455,7 @@ class Axes:
             count = root.times[0] if root.times is not None and size % root.times[0] == 0 else 1
             dims[unknown[0]] = self.space.multiple(count, self.space.named("D", size // count))
         elif len(unknown) == 1 and letters == {"D"} and len(sizes) == 2:
-            dims[unknown[0]] = self._heads(sizes[unknown[0]])
+            dims[unknown[0]] = self.heads(sizes[unknown[0]])
         elif len(unknown) == 2 and len(sizes) == 2 and root.label == "C":
             heads = self.space.find("H", sizes[0])
             if heads is not None:
@@ -440,7 +465,7 @@ class Axes:
             self.space.is_product(root, final)
         return final
 
-    def _heads(self, size: int) -> Dim:
+    def heads(self, size: int) -> Dim:
         """An axis that can only be heads: query heads, or, where those are more, key/value heads."""
         known = self.space.find("H", size) or self.space.find("G", size)
         if known is not None:

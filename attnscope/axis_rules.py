@@ -230,6 +230,8 @@ def _split(axes: Axes, event: Event) -> Sequence[Dims]:
             parts.append(axes.space.multiple(size // whole.times[1].size, whole.times[1]))
         elif size == whole.size:
             parts.append(whole)
+        elif whole.factors is not None and len(whole.factors) == 2 and size == whole.factors[1].size:
+            parts.append(whole.factors[1])
         elif len(set(sizes)) == 1 and whole.known:
             parts.append(axes.space.part(whole, count))
         else:
@@ -254,15 +256,30 @@ def _cat(axes: Axes, event: Event) -> Sequence[Dims]:
     elif any(dim.label in ("T", "S") for dim in joined):
         whole = axes.space.named("S", size) if size != joined[-1].size else joined[-1]
     elif all(dim is joined[0] for dim in joined):
-        part = joined[0].part
-        if part is not None and part[1] == len(joined):
-            whole = part[0]
-        else:
-            whole = axes.space.multiple(len(joined), joined[0])
+        whole = _several(axes, inputs, joined[0], len(joined))
     else:
         whole = Dim(size)
     base = axes.broadcast([(*dims[:place], *dims[place + 1 :]) for dims in inputs], equal=True)
     return [(*base[:place], whole, *base[place:])]
+
+
+def _several(axes: Axes, inputs: Sequence[Dims], one: Dim, count: int) -> Dim:
+    """What `count` equal axes make when they are joined."""
+    if one.part is not None and one.part[1] == count:
+        return one.part[0]
+    channels = axes.space.find("C")
+    if channels is not None:
+        heads = [
+            dim
+            for dim in map(Dim.root, inputs[0])
+            if dim.size * count == channels.size
+            and (dim.label == "D" or (dim.part is not None and dim.part[0].label == "C"))
+        ]
+        if one.label == "D" and heads:
+            return channels
+        if one.label == "B" and heads:  # each head's own part of the channels, one below the other
+            return axes.space.composite([axes.heads(count), one])
+    return axes.space.multiple(count, one)
 
 
 def _stack(axes: Axes, event: Event) -> Sequence[Dims]:
@@ -382,7 +399,7 @@ def _outer(axes: Axes, event: Event) -> Sequence[Dims]:
 def _reduce(axes: Axes, event: Event) -> Sequence[Dims]:
     dims, shape = _first(axes, event), _out(axes, event)
     over = _argument(event, 1, "dim", event.kwargs.get("axis"))
-    if isinstance(over, Ref) or isinstance(over, bool) or over is None:
+    if isinstance(over, Ref | bool) or over is None:
         gone = set(range(len(dims)))
     else:
         gone = {int(place) % len(dims) for place in (over if isinstance(over, tuple) else (over,))}
