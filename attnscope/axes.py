@@ -10,7 +10,18 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from attnscope.axis_rules import FACTORIES, RULES, align, atoms, is_library, is_one, is_rest, refs_of, total
+from attnscope.axis_rules import (
+    FACTORIES,
+    RULES,
+    Said,
+    align,
+    atoms,
+    is_library,
+    is_one,
+    is_rest,
+    refs_of,
+    total,
+)
 from attnscope.dims import Dim, Dims, Space, regroup
 from attnscope.record import Event, Recording
 from attnscope.scope import Scope
@@ -210,7 +221,7 @@ class Axes:
             return None
         return node_at(event.code, event.lasti)
 
-    def expressions(self, event: Event, count: int, keyword: str = "") -> list[ast.expr | None]:
+    def expressions(self, event: Event, count: int, keyword: str = "") -> list[Said]:
         """The source expressions of a call's size arguments, one for each of `count` sizes where known."""
         place = self.place(event)
         if place is None or not isinstance(place[1], ast.Call):
@@ -229,23 +240,39 @@ class Axes:
             args = [meaning] if isinstance(meaning, ast.Tuple | ast.List) else args
         if len(args) >= 1 and isinstance(args[0], ast.Tuple | ast.List):
             args = list(args[0].elts)
-        return align(args, count)
+        return align(self._spread(place[0], args), count)
 
-    def factor(self, event: Event, expr: ast.expr | None, size: int) -> Dim | None:
+    def _spread(self, file: SourceFile, args: list[ast.expr]) -> list[Said]:
+        """`zeros(x.shape)` and `view(*x.shape[:2], -1)`: whole shapes stand for their dimensions."""
+        result: list[Said] = []
+        for arg in args:
+            whole = arg.value if isinstance(arg, ast.Starred) else arg if len(args) == 1 else None
+            known = self.scope.dims_of(file, whole) if whole is not None else None
+            if isinstance(known, tuple):
+                result += known
+            else:
+                result.append(arg)
+        return result
+
+    def factor(self, event: Event, expr: Said, size: int) -> Dim | None:
         """The dimension that the expression of one size names."""
+        if isinstance(expr, Dim):
+            return expr if expr.size == size else None
         place = self.place(event)
         if place is None or expr is None:
             return None
         return self.scope.dim(place[0], expr, size)
 
-    def letter(self, event: Event, expr: ast.expr | None) -> str | None:
+    def letter(self, event: Event, expr: Said) -> str | None:
         """The letter that the expression of one size stands for."""
+        if isinstance(expr, Dim):
+            return expr.label
         place = self.place(event)
         return self.scope.letter(place[0], expr) if place is not None and expr is not None else None
 
     # -- reshaping -----------------------------------------------------------------------------------------
 
-    def reshape(self, event: Event, before: Dims, sizes: Sequence[int], exprs: list[ast.expr | None]) -> Dims:
+    def reshape(self, event: Event, before: Dims, sizes: Sequence[int], exprs: list[Said]) -> Dims:
         """The dimensions of a view with the given sizes."""
         groups = regroup([dim.size for dim in before], sizes)
         if groups is None:
@@ -261,7 +288,7 @@ class Axes:
         event: Event,
         groups: list[tuple[range, range]],
         before: Dims,
-        exprs: list[ast.expr | None],
+        exprs: list[Said],
     ) -> list[tuple[range, range]]:
         """One head, one channel, one entry: an axis of size 1 may be a factor of the axis beside it."""
         joined: list[tuple[range, range]] = []
@@ -278,7 +305,7 @@ class Axes:
         event: Event,
         groups: list[tuple[range, range]],
         before: Dims,
-        exprs: list[ast.expr | None],
+        exprs: list[Said],
     ) -> list[tuple[range, range]]:
         """Match axes of size 1 by what the source says where their number changes."""
         result: list[tuple[range, range]] = []
@@ -295,7 +322,7 @@ class Axes:
         return result
 
     def _match(
-        self, event: Event, run: list[tuple[range, range]], before: Dims, exprs: list[ast.expr | None]
+        self, event: Event, run: list[tuple[range, range]], before: Dims, exprs: list[Said]
     ) -> list[tuple[range, range]]:
         left = range(run[0][0].start, run[-1][0].stop)
         right = range(run[0][1].start, run[-1][1].stop)
@@ -335,7 +362,7 @@ class Axes:
         one: tuple[range, range],
         two: tuple[range, range],
         before: Dims,
-        exprs: list[ast.expr | None],
+        exprs: list[Said],
     ) -> bool:
         parts = [before[place] for place in (*one[0], *two[0])]
         said = [exprs[place] for place in (*one[1], *two[1])]
@@ -367,15 +394,13 @@ class Axes:
             )
         return False
 
-    def letters(self, event: Event, expr: ast.expr | None) -> set[str | None]:
+    def letters(self, event: Event, expr: Said) -> set[str | None]:
         """The letters of the factors of an expression such as `b * self.n_head`."""
         if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Mult):
             return self.letters(event, expr.left) | self.letters(event, expr.right)
         return {self.letter(event, expr)}
 
-    def group(
-        self, event: Event, part: list[Dim], sizes: list[int], exprs: list[ast.expr | None]
-    ) -> list[Dim]:
+    def group(self, event: Event, part: list[Dim], sizes: list[int], exprs: list[Said]) -> list[Dim]:
         if not part or not sizes:
             return [
                 self.factor(event, expr, size) or Dim(size) for expr, size in zip(exprs, sizes, strict=True)
@@ -402,26 +427,26 @@ class Axes:
             return result
         return [Dim(size, mixed=True) for size in sizes]
 
-    def _folds(self, event: Event, part: Sequence[Dim], exprs: Sequence[ast.expr | None]) -> bool:
+    def _folds(self, event: Event, part: Sequence[Dim], exprs: Sequence[Said]) -> bool:
         """`view(T, B * H, D)` of [T, B, C]: the channels are cut into heads, which join the batch."""
         if [dim.label for dim in part] != ["B", "C"] or len(exprs) != 2:
             return False
         return {"B", "H"} <= self.letters(event, exprs[0]) and self.letter(event, exprs[1]) == "D"
 
-    def _unfolds(self, event: Event, part: Sequence[Dim], exprs: Sequence[ast.expr | None]) -> bool:
+    def _unfolds(self, event: Event, part: Sequence[Dim], exprs: Sequence[Said]) -> bool:
         """`view(T, B, C)` of [T, B·H, D]."""
         if [dim.label for dim in part] != ["B·H", "D"] or len(exprs) != 2:
             return False
         return [self.letter(event, expr) for expr in exprs] == ["B", "C"]
 
-    def _same(self, event: Event, dim: Dim, expr: ast.expr | None) -> Dim:
+    def _same(self, event: Event, dim: Dim, expr: Said) -> Dim:
         if not dim.known and not dim.root().mixed:
             named = self.factor(event, expr, dim.size)
             if named is not None:
                 dim.become(named)
         return dim
 
-    def _split(self, event: Event, dim: Dim, sizes: list[int], exprs: list[ast.expr | None]) -> list[Dim]:
+    def _split(self, event: Event, dim: Dim, sizes: list[int], exprs: list[Said]) -> list[Dim]:
         root = dim.root()
         if root.mixed:
             return [Dim(size, mixed=True) for size in sizes]
@@ -486,7 +511,7 @@ class Axes:
                 dims[i] = None
             seen.add(id(dim.root()))
 
-    def merge(self, event: Event, part: list[Dim], expr: ast.expr | None) -> Dim:
+    def merge(self, event: Event, part: list[Dim], expr: Said) -> Dim:
         whole = self.space.product(part)
         if whole is not None:
             return whole
@@ -625,7 +650,7 @@ class Axes:
         result += before[place:]
         return tuple(result)
 
-    def _slice(self, event: Event, dim: Dim, size: int, item: slice, expr: ast.expr | None, _: int) -> Dim:
+    def _slice(self, event: Event, dim: Dim, size: int, item: slice, expr: Said, _: int) -> Dim:
         if size == dim.size:
             return dim
         if isinstance(expr, ast.Slice) and expr.upper is not None and expr.lower is None:
@@ -641,7 +666,7 @@ class Axes:
             return self.space.part(root, 2)
         return Dim(size)
 
-    def _index_expressions(self, event: Event, count: int) -> list[ast.expr | None]:
+    def _index_expressions(self, event: Event, count: int) -> list[Said]:
         place = self.place(event)
         if place is None or not isinstance(place[1], ast.Subscript):
             return [None] * count

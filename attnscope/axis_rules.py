@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnscope.axes import Axes
 
 Rule = Callable[["Axes", Event], Sequence[Dims]]
+Said = ast.expr | Dim | None  # what the source says of one size: an expression, or an axis of a whole shape
 
 
 def refs_of(event: Event) -> list[int]:
@@ -43,17 +44,17 @@ def is_library(value: ast.expr) -> bool:
     return text in ("torch", "F", "nn.functional", "torch.nn.functional", "functional", "th", "tnf")
 
 
-def is_rest(expr: ast.expr | None) -> bool:
+def is_rest(expr: Said) -> bool:
     """Whether a size is left open: `-1`."""
     return isinstance(expr, ast.UnaryOp) and isinstance(expr.operand, ast.Constant)
 
 
-def is_one(expr: ast.expr | None) -> bool:
+def is_one(expr: Said) -> bool:
     """Whether a size is the number 1 itself."""
     return isinstance(expr, ast.Constant) and expr.value == 1
 
 
-def align(args: list[ast.expr], count: int) -> list[ast.expr | None]:
+def align(args: Sequence[Said], count: int) -> list[Said]:
     starred = next((i for i, arg in enumerate(args) if isinstance(arg, ast.Starred)), None)
     if starred is None:
         return list(args) if len(args) == count else [None] * count
@@ -113,7 +114,7 @@ def _unflatten(axes: Axes, event: Event) -> Sequence[Dims]:
     before, sizes = _first(axes, event), _out(axes, event)
     dim = int(_argument(event, 1, "dim")) % len(before)
     count = len(sizes) - len(before) + 1
-    exprs: list[ast.expr | None] = [None] * count
+    exprs: list[Said] = [None] * count
     place = axes.place(event)
     if place is not None and isinstance(place[1], ast.Call) and place[1].args:
         last = place[1].args[-1]
@@ -214,7 +215,7 @@ def _split(axes: Axes, event: Event) -> Sequence[Dims]:
     whole = dims[place].root()
     count = len(event.outputs)
     sizes = [_out(axes, event, i)[place] for i in range(count)]
-    exprs: list[ast.expr | None] = [None] * count
+    exprs: list[Said] = [None] * count
     found = axes.place(event)
     if found is not None and isinstance(found[1], ast.Call):
         lists = [
@@ -429,6 +430,11 @@ def _factory(axes: Axes, event: Event) -> Sequence[Dims]:
     return [tuple(dims)]
 
 
+def _gather(axes: Axes, event: Event) -> Sequence[Dims]:
+    dims, sizes = _first(axes, event), _out(axes, event)
+    return [tuple(d if d.size == size else Dim(size) for d, size in zip(dims, sizes, strict=True))]
+
+
 def _getitem(axes: Axes, event: Event) -> Sequence[Dims]:
     return [axes.index_dims(event)]
 
@@ -474,5 +480,6 @@ RULES: Mapping[str, Rule] = {
     "multi_head_attention_forward": _mha,
     "einsum": _einsum,
     "outer": _outer,
+    "gather": _gather,
     "getitem": _getitem,
 }
