@@ -163,14 +163,21 @@ def _layer_label(scene: Scene, node: ast.AST) -> list[Label]:
 
 def _split(scene: Scene) -> Diagnostic | None:
     op = scene.op
-    if (
-        op is None
-        or op.name not in ("split", "split_with_sizes")
-        or not isinstance(scene.error, RuntimeError)
-    ):
+    if op is None or op.name not in ("split", "split_with_sizes", "chunk"):
         return None
-    if not op.inputs or not is_tensor(op.inputs[0][1]):
+    if not isinstance(scene.error, RuntimeError) or not op.inputs or not is_tensor(op.inputs[0][1]):
         return None
+    first = op.inputs[1] if len(op.inputs) > 1 else None
+    if first is not None and type(first[1]) is int and first[1] <= 0:
+        what = "the number of parts" if op.name == "chunk" else "the size of a part"
+        return scene.finding(
+            CODE,
+            f"`{op.name}` is given {first[1]} as {what}",
+            label=f"`{scene.text(first[0])}` comes first here",
+            labels=_layer_label(scene, op.inputs[0][0]),
+            help=f"give {what} first and then the axis: "
+            f"`{op.name}({'3' if op.name == 'chunk' else 'size'}, dim=-1)`",
+        )
     node, tensor = op.inputs[0]
     parts, where = (
         op.argument(1, "split_size_or_sections") or op.argument(1, "split_size"),

@@ -29,8 +29,9 @@ import ast
 from typing import Any
 
 from attnscope.crashes.as113_broadcast import ELEMENTWISE, pair
+from attnscope.crashes.history import Follow
 from attnscope.crashes.scene import Op, Scene, sizes
-from attnscope.crashes.suspects import defined, holding, lengths, mismatch, oddities, trail, unique
+from attnscope.crashes.suspects import defined, lengths, mismatch, oddities, trail, unique
 from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -112,15 +113,16 @@ def _report(
     if _right_length(scene, mask, scores):
         # The mask is as long as the text: then the scores are what went wrong.
         rows, columns = int(mask.shape[-2]), int(mask.shape[-1])
-        wrong = int(scores[-1]) if int(scores[-1]) not in known else int(scores[-2])
+        keys = int(scores[-1]) not in known
+        follow = Follow(int(scores[-1]) if keys else int(scores[-2]), keys)
         why = f"the scores should be {rows} × {columns}"
         cure = f"make the scores [B, H, T, S] with T {rows} and S {columns}: transpose q and k alike"
-        way = [label for one, _ in made_of for label in trail(scene, one, size=wrong)]
-        strange = [label for one, _ in made_of for label in oddities(scene, one, wrong)]
+        way = [label for one, _ in made_of for label in trail(scene, one, follow=follow)]
+        strange = [label for one, _ in made_of for label in oddities(scene, one, follow)]
         joined = [
             link
             for one, _ in made_of
-            for link in scene.history(one, prefer=holding(wrong))
+            for link in scene.history(one, prefer=follow)
             if link.kind == "op" and link.name in ("cat", "concat")
         ]
         if strange:
@@ -129,7 +131,7 @@ def _report(
             past = int(scores[-1]) - columns
             text = _plain(scene, node)[0].split("[")[0]
             why = f"{past} keys come from before, the mask is for {columns}"
-            cure = f"count them in: `{text}[{past}:{int(scores[-1])}, :{int(scores[-1])}]`, as lengths"
+            cure = f"count them in: `{text}[{past}:{int(scores[-1])}, :{int(scores[-1])}]`"
         labels = unique([*strange, *[one for one in way if " gives " not in one.text][:3], *labels])
     else:
         for one, _ in made_of:

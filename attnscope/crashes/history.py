@@ -37,6 +37,20 @@ class Link:
     env: Env
 
 
+@dataclass(frozen=True)
+class Follow:
+    """Which of several tensors a history is followed into: one with an axis of `size`.
+
+    With `keys`, a product is followed into its right factor: the columns of scores are keys.
+    """
+
+    size: int
+    keys: bool = False
+
+    def __call__(self, value: Any) -> bool:
+        return self.size in tuple(value.shape)
+
+
 def operation(node: ast.AST, env: Env, evaluate: Evaluator) -> tuple[str, list[ast.expr]] | None:
     """(canonical name, the operands) of an expression that works on tensors, or None."""
     if isinstance(node, ast.BinOp):
@@ -143,6 +157,8 @@ def history(
         chosen = next(
             ((o, i) for o, i in tensors if prefer is not None and prefer(i)), tensors[0] if tensors else None
         )
+        if isinstance(prefer, Follow) and prefer.keys and name in ("matmul", "bmm") and tensors:
+            chosen, prefer = tensors[-1], Follow(prefer.size)
         if chosen is None or name.startswith("new_") or name.endswith("_like"):
             links.append(Link("end", name, node, UNKNOWN, value, env))
             return links

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
-from attnscope.crashes.history import Link, signature
+from attnscope.crashes.history import Follow, Link, signature
 from attnscope.crashes.scene import Scene, sizes
 from attnscope.crashes.syntax import is_before
 from attnscope.crashes.values import UNKNOWN, helper_body, is_module, is_tensor, read
@@ -34,16 +34,10 @@ def defined(scene: Scene, node: ast.AST, value: Any = UNKNOWN) -> Label | None:
     return None
 
 
-def holding(size: int | None) -> Callable[[Any], bool] | None:
-    """What to follow a history by: tensors one of whose axes has this size."""
-    return None if size is None else lambda value: size in tuple(value.shape)
-
-
-def trail(scene: Scene, node: ast.AST, skip: Iterable[int] = (), size: int | None = None) -> list[Label]:
+def trail(scene: Scene, node: ast.AST, skip: Iterable[int] = (), follow: Follow | None = None) -> list[Label]:
     """The earlier lines on an operand's way, nearest first: definitions, bounds of slices, the layer it left.
 
-    The lines in `skip` are left out. With `size`, operations of several tensors are followed into the one
-    that has an axis of that size.
+    The lines in `skip` are left out.
     """
     labels: list[Label] = []
     layers: list[Label] = []
@@ -56,7 +50,7 @@ def trail(scene: Scene, node: ast.AST, skip: Iterable[int] = (), size: int | Non
             told.add(label.span.line)
             to.append(label)
 
-    for link in scene.history(node, prefer=holding(size)):
+    for link in scene.history(node, prefer=follow):
         if link.kind == "def":
             shape = f" {scene.shape(link.value, link.name)}" if is_tensor(link.value) else ""
             add(link.node, f"`{link.name}`{shape} is made here", labels)
@@ -135,10 +129,10 @@ def unread(scene: Scene) -> list[Label]:
     ][:2]
 
 
-def oddities(scene: Scene, node: ast.AST, size: int | None = None) -> list[Label]:
+def oddities(scene: Scene, node: ast.AST, follow: Follow | None = None) -> list[Label]:
     """Labels for the operations on an operand's way that are odd in themselves."""
     labels = []
-    for link in scene.history(node, prefer=holding(size)):
+    for link in scene.history(node, prefer=follow):
         text = odd(scene, link)
         if text:
             labels.append(scene.label(link.node, text))
@@ -147,7 +141,7 @@ def oddities(scene: Scene, node: ast.AST, size: int | None = None) -> list[Label
 
 def source(scene: Scene, node: ast.AST, size: int) -> tuple[Label, str, str] | None:
     """The argument from which an axis of this size came: (label, the variable made from it, the argument)."""
-    links = scene.history(node, prefer=holding(size))
+    links = scene.history(node, prefer=Follow(size))
     last = links[-1] if links else None
     made = [link for link in links if link.kind == "def"]
     if last is None or last.kind != "argument" or not made or not is_tensor(last.value):
