@@ -74,6 +74,7 @@ MAIN: dict[str, Candidate] = {
     "tbc": Candidate("[T, B, C]", lambda f: token_rows(f).transpose(0, 1).contiguous(), ("T", "B", "C")),
     "nc": Candidate("[T, C]", lambda f: token_rows(f)[0], ("T", "C")),
     "ids": Candidate("[B, T] token ids", token_ids, ("B", "T")),
+    "tb": Candidate("[T, B] token ids", lambda f: token_ids(f).t().contiguous(), ("T", "B")),
     "heads": Candidate("[B, H, T, D]", lambda f: _random(f, (f.B, f.H, f.T, f.D)), ("B", "H", "T", "D")),
     "bthd": Candidate("[B, T, H, D]", lambda f: _random(f, (f.B, f.T, f.H, f.D)), ("B", "T", "H", "D")),
     "bct": Candidate("[B, C, T]", lambda f: _random(f, (f.B, f.C, f.T)), ("B", "C", "T")),

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from torch import nn
+
 from attnscope.loader.names import is_size, plain_value, role_of
 from attnscope.loader.sizes import Sizes, as_size
 from attnscope.loader.usage import Usage
@@ -277,7 +279,7 @@ def _value(plan: ConfigPlan, name: str, sizes: Sizes) -> Any:
     for base in plan.bases:
         key = f"{base}.{name}"
         if key in plan.usage.called:
-            return lambda *args, **kwargs: None
+            return _maker(name)
         if key in plan.usage.literals and role in (None, "none", "act"):
             return plan.usage.literals[key]
     if role is None:
@@ -288,6 +290,15 @@ def _value(plan: ConfigPlan, name: str, sizes: Sizes) -> Any:
                 return GuessedConfig(partial(_answer, inner, sizes), {})
         return None
     return plain_value(role)
+
+
+def _maker(name: str) -> Callable[..., Any]:
+    """What a config's `norm_class(…)` or `mlp_class(…)` makes; other methods give None."""
+    if "norm" in name.lower():
+        return lambda size, *args, **kwargs: nn.LayerNorm(size)
+    if "mlp" in name.lower():
+        return lambda *args, **kwargs: nn.Identity()
+    return lambda *args, **kwargs: None
 
 
 def _answer(plan: ConfigPlan, sizes: Sizes, name: str) -> Any:

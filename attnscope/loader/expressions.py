@@ -40,7 +40,13 @@ def parse_binding(text: str) -> Binding:
 
 def printable(text: object, limit: int = 160) -> str:
     """`text` on one line, with nothing in it that a terminal would interpret."""
-    line = " ".join(str(text).split())
+    try:
+        shown = str(text)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        shown = f"<{type(text).__name__}>"  # the user's own __str__ raises
+    line = " ".join(shown.split())
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in line)
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 

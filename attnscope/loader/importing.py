@@ -211,7 +211,11 @@ def parse_file(path: Path) -> ast.Module:
     """
     shown = printable(path)
     try:
-        return ast.parse(_read(path), filename=str(path))
+        tree = ast.parse(_read(path), filename=str(path))
+        compile(
+            tree, str(path), "exec", dont_inherit=True
+        )  # finds what parsing lets pass: a name given twice
+        return tree
     except FileNotFoundError:
         raise UsageError(f"there is no file `{shown}`") from None
     except OSError as error:

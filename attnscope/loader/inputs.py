@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,13 +23,23 @@ from attnscope.loader.candidates import Candidate, Frame
 from attnscope.loader.expressions import nearest, parse_binding, printable, value_of
 from attnscope.loader.importing import run_user_code
 from attnscope.loader.names import role_of
-from attnscope.loader.probe import Outcome, Prober, along, changed, disturb, finite_share, time_axis
+from attnscope.loader.probe import (
+    Outcome,
+    Prober,
+    along,
+    changed,
+    cloned,
+    disturb,
+    finite_share,
+    time_axis,
+    user_lines,
+)
 from attnscope.loader.sizes import BATCH, LENGTH, as_size
 from attnscope.loader.stubs import MissingImport
 
 LAYOUTS = ("btc", "tbc", "nc")
 _SAME = Candidate("the same", lambda f: None)
-_SECONDS = 6.0
+_SECONDS = 2.5
 _MASKS = ("mask", "padding")
 _SEQUENCES = ("key", "value", "query", "main", "memory", "condition")
 _ROPE = ("cos", "sin", "complex", "angles", "pair")
@@ -71,6 +82,11 @@ class CallInputs:
     causal: bool | None = None
     mask: str = ""
     guessed: frozenset[str] = field(default_factory=frozenset)
+
+    def fresh(self) -> tuple[list[Any], dict[str, Any]]:
+        """Copies for one call, since forward may write to what it gets; what was one object stays one."""
+        args, kwargs, _ = cloned(self.args, self.kwargs, {})
+        return args, kwargs
 
 
 def make_inputs(
@@ -156,7 +172,6 @@ class _Search:
             image=_image_size(built),
         )
         self.main = self._main_parameter()
-        self.failures: dict[str, set[tuple[str, int]]] = {}
 
     # given inputs
 
@@ -487,7 +502,7 @@ class _Search:
         """Change one argument (or pair) at a time, keeping what gets furthest, until the call runs."""
         best = outcome
         for _ in range(2):
-            before = best.steps
+            before = best.progress
             for group in self._groups():
                 parameters = [self.by_name[n] for n in group]
                 for options in zip(*(self._options(p) for p in parameters), strict=False):
@@ -495,8 +510,7 @@ class _Search:
                         return best
                     choice = {**self.choice, **dict(zip(group, options, strict=True))}
                     tried = self.try_choice(choice)
-                    self._note_failure(group, tried)
-                    better = tried.ran or (tried.steps > best.steps and parameters[0].role != "other")
+                    better = tried.ran or (tried.progress > best.progress and parameters[0].role != "other")
                     if better:
                         self.choice, best = choice, tried
                         best = self._fit_widths(best) if not best.ran else best
@@ -504,7 +518,7 @@ class _Search:
                         return best
                     if parameters[0].role in _ROPE and not tried.ran:
                         self._learn_dims(tried)
-            if best.steps <= before:
+            if best.progress <= before:
                 break
         return best
 
@@ -520,12 +534,6 @@ class _Search:
             ]
             if new:
                 self.frame = replace(self.frame, head_dims=(*self.frame.head_dims, *new)[:8])
-
-    def _note_failure(self, group: Iterable[str], outcome: Outcome) -> None:
-        if outcome.error is not None:
-            where = _where(outcome.error)
-            for name in group:
-                self.failures.setdefault(name, set()).add(where)
 
     def _other_layouts(self, outcome: Outcome) -> Outcome:
         """Where the source does not say which rank it wants, others are tried; the first that runs stays."""
@@ -590,10 +598,11 @@ class _Search:
 
     def _prove_layout(self, outcome: Outcome) -> Outcome:
         """[T, B, C] where a batch entry of axis 0 is seen by the others of axis 0 and of axis 1 by none."""
-        if self.choice.get(self.main) is not cand.MAIN["btc"] or outcome.output is None:
+        flipped = {"btc": "tbc", "ids": "tb"}.get(self._layout_name(None))
+        if flipped is None or outcome.output is None:
             return outcome
         seen = roles.unpacked(self.tree, self.main)
-        if seen is not None and seen.rank == 3:
+        if seen is not None and seen.rank >= 2:
             return outcome
         values = self.values(self.choice)
         x = values[self.main]
@@ -601,14 +610,14 @@ class _Search:
         if output.dim() < 2 or output.shape[:2] != x.shape[:2]:
             return outcome
         moved = x.clone()
-        moved[0, 0] = moved[0, 0] * 1.5 + 0.7
+        moved[0, 0] = moved[0, 0] * 1.5 + 0.7 if x.is_floating_point() else (x[0, 0] + 3) % self.frame.vocab
         other = self.attempt({n: moved if v is x else v for n, v in values.items()})
         difference = changed(output, other.output)
         if difference is None:
             return outcome
         rows, columns = along(difference, 0), along(difference, 1)
         if any(rows[1:]) and not any(columns[1:]):
-            choice = {**self.choice, self.main: cand.MAIN["tbc"]}
+            choice = {**self.choice, self.main: cand.MAIN[flipped]}
             swapped = self.try_choice(choice)
             if swapped.ran:
                 self.choice = choice
@@ -838,15 +847,16 @@ class _Search:
         return printable(", ".join(parts), 400)
 
     def _is_ids(self, name: str) -> bool:
-        return self.choice[name] in (cand.MAIN["ids"], cand.MAIN["id"])
+        return self.choice[name] in (cand.MAIN["ids"], cand.MAIN["tb"], cand.MAIN["id"])
 
     def _doubt(self, outcome: Outcome) -> str:
         """Where the call failed and the failure changes with a guess, the guess may be to blame."""
-        if outcome.ran:
+        if outcome.ran or _cannot_be_a_guess(outcome.error, self.module):
             return ""
         certain = (*_SEQUENCES, "flag", "causal", "head_mask")
         beside = [n for n in self._required_others() if self.by_name[n].role not in certain]
-        doubtful = [n for n in beside if len(self.failures.get(n, ())) > 1]
+        lines = _last_lines(outcome.error)
+        doubtful = [n for n in beside if any(re.search(_words(self.by_name[n]), line) for line in lines)]
         if not doubtful:
             return ""
         wants = ", ".join(f"`{printable(p.name)}`" for p in self.parameters if p.required)
@@ -857,17 +867,32 @@ class _Search:
         )
 
 
-def _where(error: BaseException) -> tuple[str, int]:
-    """The kind of an error and the last line of the user's that it came through."""
-    line, tb = 0, error.__traceback__
-    while tb is not None:
-        if (
-            "attnscope" not in tb.tb_frame.f_code.co_filename
-            and "/torch/" not in tb.tb_frame.f_code.co_filename
-        ):
-            line = tb.tb_lineno
-        tb = tb.tb_next
-    return type(error).__name__, line
+def _words(p: roles.Parameter) -> str:
+    """A pattern for the names under which source speaks of an argument."""
+    words = {
+        "mask": "mask",
+        "padding": "mask|pad",
+        "complex": "freq|cis|rot",
+        "pair": "cos|sin|rope|rot",
+        "cache": "cache",
+    }
+    usual = words.get(p.role) or ("cos|sin|rot" if p.role in ("cos", "sin") else "")
+    return rf"\b{re.escape(p.name)}\b" + (f"|{usual}" if usual else "")
+
+
+def _last_lines(error: BaseException | None) -> list[str]:
+    """The source of the innermost line of the user's that raised; for a plain function, of its caller too."""
+    lines = user_lines(error)
+    shown = 1 if lines and lines[-1][2] else 2
+    return [linecache.getline(file, line) for file, line, _ in lines[-shown:]]
+
+
+def _cannot_be_a_guess(error: BaseException | None, module: nn.Module) -> bool:
+    """An unknown name, or an attribute that a module of the user's lacks, has nothing to do with inputs."""
+    if isinstance(error, AttributeError):
+        kinds = {type(m).__name__ for m in module.modules()}
+        return any(printable(error).startswith(f"'{kind}' object has no attribute") for kind in kinds)
+    return isinstance(error, (NameError, SyntaxError, ImportError))
 
 
 def _image_size(built: Built) -> tuple[int, int, int] | None:

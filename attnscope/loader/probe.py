@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from attnscope.loader.importing import Environment, run_user_code
 from attnscope.loader.stubs import MissingImport
 
 _SMALL = 400_000
+_OWN = str(Path(__file__).parent)
+_TORCH = str(Path(torch.__file__).parent)
 
 
 class _Counter(TorchFunctionMode):
@@ -65,6 +68,11 @@ class Outcome:
     first: Mapping[str, tuple[str, int]]
 
     @property
+    def progress(self) -> tuple[int, int]:
+        """How far a call that raised came: calls of torch, then the line of the outermost user frame."""
+        return self.steps, user_lines(self.error)[0][1] if user_lines(self.error) else 0
+
+    @property
     def ran(self) -> bool:
         return self.error is None
 
@@ -100,7 +108,7 @@ class Prober:
         """Call a copy with copies of the tensors."""
         self.tries += 1
         module = self._shared if self._shared is not None else self._copy()
-        args, kwargs, watched = _cloned(args, kwargs, named or {})
+        args, kwargs, watched = cloned(args, kwargs, named or {})
         counter = _Counter(watched)
 
         def call() -> Any:
@@ -117,7 +125,7 @@ class Prober:
         return Outcome(first_tensor(result), None, counter.count, counter.first)
 
 
-def _cloned(
+def cloned(
     args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any], dict[str, Tensor]]:
     """Copies (one object given twice stays one object), and the copies by parameter name."""
@@ -136,6 +144,18 @@ def _cloned(
 
     new_args, new_kwargs = [clone(a) for a in args], {k: clone(v) for k, v in kwargs.items()}
     return new_args, new_kwargs, {n: memo[id(v)] for n, v in named.items() if id(v) in memo}
+
+
+def user_lines(error: BaseException | None) -> list[tuple[str, int, bool]]:
+    """File, line and whether it is a method, of the user's frames that an exception came through."""
+    lines: list[tuple[str, int, bool]] = []
+    tb = error.__traceback__ if error is not None else None
+    while tb is not None:
+        file = tb.tb_frame.f_code.co_filename
+        if not file.startswith((_OWN, _TORCH)):
+            lines.append((file, tb.tb_lineno, tb.tb_frame.f_code.co_varnames[:1] == ("self",)))
+        tb = tb.tb_next
+    return lines
 
 
 def first_tensor(value: Any, depth: int = 0) -> Tensor | None:

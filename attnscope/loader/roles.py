@@ -18,7 +18,7 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for role, pattern in (
         (
             "tokens",
-            r"^(idx|in_idx|(decoder_|encoder_)?input_ids|tokens?|token_ids?|token_idx|ids|toks|input_tokens)$",
+            r"^(idx|in_idx|(decoder_|encoder_)?input_ids|tokens?|(input_)?token_ids?|token_idx|ids|toks|input_tokens)$",
         ),
         (
             "padding",

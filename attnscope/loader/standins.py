@@ -206,6 +206,8 @@ class Mlp(nn.Module):
 class Dropout(nn.Dropout):
     """A dropout layer of another library, whatever further arguments it takes."""
 
+    apply_during_inference = False
+
     def __init__(self, p: float = 0.0, *args: Any, **kwargs: Any) -> None:
         super().__init__(p)
 

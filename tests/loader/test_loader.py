@@ -279,6 +279,15 @@ def test_where_a_guess_may_be_to_blame_it_is_said() -> None:
     assert inputs(build("shapes.py:Wants"), "plan={'kind': 'secret'}").error is None
 
 
+def test_a_fault_that_no_input_could_mend_is_not_laid_on_a_guess(tmp_path: Path) -> None:
+    source = (HERE / "gemma_like.py").read_text()
+    for old, new in (("k_cache.index_copy_(1", "self.gone.index_copy_(1"), ("+ mask", "+ maks")):
+        assert old in source
+        (tmp_path / "broken.py").write_text(source.replace(old, new))
+        call = make_inputs(construct(load_target(f"{tmp_path / 'broken.py'}:FamilyAttention")))
+        assert isinstance(call.error, (AttributeError, NameError)) and call.doubt == ""
+
+
 def test_the_module_and_the_process_are_left_as_they_were(capsys: pytest.CaptureFixture[str]) -> None:
     path, modules = list(sys.path), {n for n in sys.modules if n.startswith("nosuch")}
     torch.manual_seed(3)
