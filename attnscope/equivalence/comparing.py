@@ -92,9 +92,11 @@ def _not_constructed(sides: tuple[Side, Side], seed: int) -> Comparison:
 def _compared(
     calls: tuple[Calls, Calls], maps: Sequence[str], dtype: torch.dtype | None, seed: int
 ) -> Comparison:
+    for c in calls:
+        _materialize(c)
     lab, native = _lab(calls, maps, dtype, seed)
     outcomes = [native]
-    if not native.differs:
+    if not any(native.error):
         if native.run.held is None:
             _both_raise(lab)
         outcomes += list(experiments.every(lab, _more))
@@ -105,8 +107,7 @@ def _compared(
     help_text = ""
     if any(o.kind == "function" and o.run.name.startswith("forward") for o in differing):
         help_text = _explained(lab, calls, maps)
-    asked = dtype is not None
-    findings = verdict.findings(calls, lab, outcomes, walks, parting, help_text, asked)
+    findings = verdict.findings(calls, lab, outcomes, walks, parting, help_text)
     done = [o.run for o in outcomes]
     function = [r for r in done if r.name.startswith("forward, B") and r.largest is not None]
     sides = [_side(c, w, seed, o) for c, w, o in zip(calls, walks, _raised(outcomes), strict=True)]
@@ -127,6 +128,14 @@ def _compared(
     )
 
 
+def _materialize(calls: Calls) -> None:
+    """Lazy layers get their shapes from a first call."""
+    module = calls.side.module
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
+        args, kwargs = calls.at(calls.batch, calls.length, None)
+        calls.run(module, args, kwargs)
+
+
 def _more(lab: Lab) -> Iterator[Outcome]:
     yield from decoding(lab)
     yield from loading(lab)
@@ -145,7 +154,7 @@ def _lab(
         lab = Lab(*calls, plan, vector, own, dtype, tolerance_of(dtype, True))
         if first is None:
             first = lab
-            native = experiments.own_dtype(lab, dtype is not None, _name(lab, dtype))
+            native = experiments.own_dtype(lab, dtype)
             best = lab, native
             if native.differs and any(native.error):
                 return best
@@ -155,17 +164,9 @@ def _lab(
         else:
             lab.dtype, lab.tolerance = first.dtype, first.tolerance
         if _equal(lab):
-            return lab, experiments.own_dtype(lab, dtype is not None, _name(lab, dtype))
+            return lab, experiments.own_dtype(lab, dtype)
     assert best is not None and first is not None
     return first, best[1]
-
-
-def _name(lab: Lab, dtype: torch.dtype | None) -> str:
-    """The dtype of the first run."""
-    if dtype is not None:
-        return str(dtype).removeprefix("torch.")
-    own = next((p.dtype for p in lab.a.side.module.parameters() if p.is_floating_point()), torch.float32)
-    return str(own).removeprefix("torch.")
 
 
 def _double(lab: Lab) -> torch.dtype | None:

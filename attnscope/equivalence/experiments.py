@@ -96,15 +96,23 @@ def sizes(lab: Lab) -> list[tuple[int, int]]:
     return [(batch, length) for length in lengths for batch in batches]
 
 
-def own_dtype(lab: Lab, asked: bool, name: str) -> Outcome:
-    """Both as they are constructed, or in the dtype that was asked for."""
-    modules = lab.modules(native=True)
-    one, two = lab.both(
-        modules, lab.batch, lab.length, grad=True, dtype=None if lab.dtype is None else _float(modules[0])
-    )
-    outcome = compared(f"forward, {name}", lab, one, two, TOLERANCE.get(_float(modules[0]), 1e-5))
+def own_dtype(lab: Lab, dtype: torch.dtype | None) -> Outcome:
+    """Both in the dtype that was asked for, else as they are constructed."""
+    try:
+        modules = lab.modules(dtype, native=dtype is None)
+    except RuntimeError as error:
+        return Outcome(ComparedRun("forward", f"cannot be cast: {said(error)}", None))
+    used = dtype or _float(modules[0])
+    one, two = lab.both(modules, lab.batch, lab.length, grad=True, dtype=used if _moves(lab, used) else None)
+    name = str(used).removeprefix("torch.")
+    outcome = compared(f"forward, {name}", lab, one, two, TOLERANCE.get(used, 1e-5))
     outcome.call = (lab.batch, lab.length)
     return outcome
+
+
+def _moves(lab: Lab, dtype: torch.dtype) -> bool:
+    """Whether inputs have to be cast: a user's own inputs stay as they are while nothing was asked for."""
+    return lab.dtype is not None or dtype is not torch.float32
 
 
 def _float(module: nn.Module) -> torch.dtype:

@@ -51,6 +51,7 @@ class Lab:
             if wanted is not None:
                 module.to(wanted)
             made.append(module)
+        _share_statistics(made[0], made[1])
         return made[0], made[1]
 
     def both(
@@ -77,8 +78,7 @@ class Lab:
         if not one.tensors or not two.tensors:
             same = len(one.tensors) == len(two.tensors)
             return Gap(0.0, allowed, shapes="" if same else "only one of them returns a tensor")
-        x, y = _without_batch(one.tensors[0], two.tensors[0])
-        first = gap(x, y, allowed)
+        first = gap(one.tensors[0], two.tensors[0], allowed)
         if first.equal and len(one.tensors) == len(two.tensors):
             for x, y in zip(one.tensors[1:], two.tensors[1:], strict=True):
                 if x.shape == y.shape:
@@ -88,8 +88,14 @@ class Lab:
         return first
 
 
-def _without_batch(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return x, y
+def _share_statistics(a: nn.Module, b: nn.Module) -> None:
+    """Running means and variances were learned like weights; other buffers are each module's own."""
+    known = dict(a.named_buffers())
+    for name, value in b.named_buffers():
+        other = known.get(name)
+        if name.rpartition(".")[2] in ("running_mean", "running_var") and other is not None:
+            if other.shape == value.shape:
+                value.copy_(other)
 
 
 def tolerance_of(dtype: torch.dtype | None, single: bool) -> float:

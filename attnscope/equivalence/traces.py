@@ -14,6 +14,7 @@ from attnscope.comparison import Pair, Parting
 from attnscope.equivalence.calls import Calls
 from attnscope.loader.importing import run_user_code
 from attnscope.record import Recording, record
+from attnscope.render.folding import fold_layers
 from attnscope.schema import ModelInfo, Step, Trace
 from attnscope.steps import Steps
 from attnscope.tensors import refs_in
@@ -109,20 +110,23 @@ class Matching:
 
 
 def match(a: Walk, b: Walk) -> Matching:
-    """Align the rows of two walks by their numbers, in order."""
+    """Align the rows of two walks by their numbers, in order. Repeated layers and heads are left out."""
     n, m = min(len(a.rows), MOST_ROWS), min(len(b.rows), MOST_ROWS)
+    shown = _shown(a, n), _shown(b, m)
     same = np.zeros((n, m), dtype=np.int64)
     for i in range(n):
         for j in range(m):
             if a.arrays[i] and b.arrays[j] and a.fed[i] == b.fed[j] and _match(a.arrays[i], b.arrays[j]):
                 same[i, j] = 4 + (a.rows[i].op == b.rows[j].op) + _shape_bonus(a.rows[i], b.rows[j])
+    found = ([bool(same[i].any()) for i in range(n)], [bool(same[:, j].any()) for j in range(m)])
+    same[[not shown[0][i] for i in range(n)], :] = 0
+    same[:, [not shown[1][j] for j in range(m)]] = 0
     best = np.zeros((n + 1, m + 1), dtype=np.int64)
     for i in range(n - 1, -1, -1):
         for j in range(m - 1, -1, -1):
             here = best[i + 1, j + 1] + same[i, j] if same[i, j] else 0
             best[i, j] = max(best[i + 1, j], best[i, j + 1], here)
     pairs: list[Pair] = []
-    found = ([bool(same[i].any()) for i in range(n)], [bool(same[:, j].any()) for j in range(m)])
     i = j = 0
     left: list[int] = []
     right: list[int] = []
@@ -141,13 +145,19 @@ def match(a: Walk, b: Walk) -> Matching:
             pairs.append(Pair(i, j, True))
             i, j = i + 1, j + 1
         elif j >= m or (i < n and best[i + 1, j] >= best[i, j + 1]):
-            left.append(i)
+            left += [i] if shown[0][i] else []
             i += 1
         else:
-            right.append(j)
+            right += [j] if shown[1][j] else []
             j += 1
     flush()
     return Matching(tuple(pairs), found)
+
+
+def _shown(walk: Walk, count: int) -> list[bool]:
+    """Which rows stand for themselves: those of equal layers and heads after the first do not."""
+    kept = {item.index for item in fold_layers(walk.rows) if isinstance(item, Step)}
+    return [walk.rows[i].index in kept or walk.rows[i].error is not None for i in range(count)]
 
 
 def _shape_bonus(one: Step, two: Step) -> int:

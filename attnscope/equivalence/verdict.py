@@ -36,7 +36,6 @@ def findings(
     walks: tuple[Walk, Walk],
     parting: Parting | None,
     help_text: str,
-    asked: bool,
 ) -> tuple[Diagnostic, ...]:
     """At most one finding for the function, one for the state, and one for each warning."""
     differing = [o for o in outcomes if o.differs]
@@ -49,7 +48,8 @@ def findings(
         found.append(_state(calls, state, same=not function))
     for o in differing:
         if o.kind == "warning" and not function:
-            severity: Severity = "warning"
+            # Which types and modes a module is meant for cannot be known, unless one was asked for.
+            severity: Severity = "warning" if o.run.name == "training mode" else "note"
             found.append(Diagnostic(as301_different.CODE, severity, f"{o.run.name}: {o.say or o.run.result}"))
     return tuple(found)
 
@@ -71,7 +71,7 @@ def _function(
     else:
         numbers = [o for o in outcomes if o.run.largest is not None and o.run.name.startswith("forward, B")]
         top = max(numbers, key=lambda o: o.run.largest or 0.0, default=worst)
-        message = f"A and B are different functions: {top.run.name}: {top.say or top.run.result}"
+        message = f"A and B are different functions: {_sentence(top)}"
         span, label = None, ""
     labels: list[Label] = []
     notes: list[str] = []
@@ -84,14 +84,19 @@ def _function(
         if span is None:
             places = [(s, n) for s, n in zip(steps, "AB", strict=True) if s is not None]
             if places:
-                span, label = places[0][0].span, f"{places[0][1]} goes its own way here: `{places[0][0].op}`"
-            labels = [Label(s.span, f"{n} does `{s.op}`") for s, n in places[1:]]
+                span, label = (
+                    places[0][0].span,
+                    f"the first numbers of {places[0][1]} that the other does not have",
+                )
+            labels = [
+                Label(s.span, f"the first numbers of {n} that the other does not have") for s, n in places[1:]
+            ]
     left = lab.plan.left()
     if left:
         shown = ", ".join(f"{x.side}'s `{printable(x.name)}` {list(x.shape)}" for x in left[:4])
         more = f" and {len(left) - 4} more" if len(left) > 4 else ""
         notes.append(f"not moved: {shown}{more}")
-    evidence = [("run", "result"), *((o.run.name, o.run.result) for o in outcomes[:6])]
+    evidence = [("run", "result"), *((o.run.name, o.run.result) for o in _telling(outcomes))]
     help_line = help_text
     if not help_line and left:
         help_line = "say with --map A.NAME=B.NAME which weights belong together"
@@ -106,6 +111,28 @@ def _function(
         help_line,
         tuple(evidence),
     )
+
+
+def _telling(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Of each kind of run the one that differs most, the kinds in order."""
+    kinds: dict[str, Outcome] = {}
+    for o in outcomes:
+        kind = o.run.name.partition(",")[0]
+        if kind not in kinds or (o.run.largest or 0.0) > (kinds[kind].run.largest or 0.0):
+            kinds[kind] = o
+    return list(kinds.values())[:6]
+
+
+def _sentence(outcome: Outcome) -> str:
+    """What one run showed: `with B 3, T 16 the output differs by 0.68 at batch 0, …`."""
+    run = outcome.run
+    if outcome.say:
+        return outcome.say
+    kind, _, size = run.name.partition(", ")
+    if kind == "forward":
+        subject = "" if run.result.startswith(("A ", "B ")) else "the output "
+        return f"with {size} {subject}{run.result}"
+    return f"{run.name} {run.result}"
 
 
 def _parting(steps: Sequence[Step | None], parting: Parting) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 from attnscope.comparison import ComparedSide, Comparison, Pair
 from attnscope.render.files import short_path
 from attnscope.render.findings import draw_findings
+from attnscope.render.folding import Same, fold_layers
 from attnscope.render.layout import (
     INDENT,
     blank,
@@ -147,8 +148,16 @@ def _shapes(style: Style, found: Comparison) -> Lines:
     facts = f"= the same numbers on both sides, up to the order of axes; {_alike(found.pairs)}"
     head = [heading(style, "shapes", facts), blank()]
     if style.width >= SIDE_BY_SIDE_FROM:
-        return head + _beside(style, found, steps)
-    return head + _below(style, found, steps)
+        lines = head + _beside(style, found, steps)
+    else:
+        lines = head + _below(style, found, steps)
+    for letter, side in zip("AB", steps, strict=True):
+        for item in fold_layers(side):
+            if isinstance(item, Same):
+                paths = item.paths[0] if len(item.paths) == 1 else f"{item.paths[0]} … {item.paths[-1]}"
+                text = f"{letter}: {paths} took the same {count(item.steps, 'step')} as {item.like}"
+                lines += paragraph(style, text, first=INDENT, look="note")
+    return lines
 
 
 def _alike(pairs: Sequence[Pair]) -> str:
@@ -163,6 +172,7 @@ def _beside(style: Style, found: Comparison, steps: tuple[Sequence[Step], Sequen
     left, right = (drawer.head(letter) for drawer, letter in zip(drawers, "AB", strict=True))
     lines = [Text(INDENT).append_text(_joined(style, left, " ", "", right, half))]
     lines[0].rstrip()
+    last = _last_part(found)
     for pair in found.pairs:
         parts = _parts(found, pair)
         mark = "=" if pair.same else " "
@@ -180,7 +190,7 @@ def _beside(style: Style, found: Comparison, steps: tuple[Sequence[Step], Sequen
             )
             line.rstrip()
             lines.append(line)
-        if parts:
+        if pair is last:
             lines += paragraph(style, _where(found), first=INDENT, look="bad")
     return lines
 
@@ -194,11 +204,16 @@ def _joined(style: Style, left: Text, mark: str, look: str, right: Text, half: i
 
 
 def _parts(found: Comparison, pair: Pair) -> bool:
-    """Whether this row is where the traces part: the row of A, or of B where A has none."""
+    """Whether this row is where the traces part."""
     at = found.parting
-    if at is None or (at.a is None and at.b is None):
+    if at is None:
         return False
-    return pair.a == at.a if at.a is not None else pair.b == at.b
+    return (pair.a is not None and pair.a == at.a) or (pair.b is not None and pair.b == at.b)
+
+
+def _last_part(found: Comparison) -> Pair | None:
+    """The later of the rows where the traces part."""
+    return next((pair for pair in reversed(found.pairs) if _parts(found, pair)), None)
 
 
 def _where(found: Comparison) -> str:
@@ -301,6 +316,7 @@ def _below(style: Style, found: Comparison, steps: tuple[Sequence[Step], Sequenc
             lines.append(Text(INDENT).append_text(pad(start, 1 + 2 * number + 6)).append_text(tail))
             lines[-1].rstrip()
 
+    last = _last_part(found)
     for pair in found.pairs:
         a = steps[0][pair.a] if pair.a is not None else None
         b = steps[1][pair.b] if pair.b is not None else None
@@ -316,7 +332,7 @@ def _below(style: Style, found: Comparison, steps: tuple[Sequence[Step], Sequenc
                 put(mark, a, None)
             if b is not None:
                 put(mark if a is None or pair.same else Text(" "), None, b)
-        if parts:
+        if pair is last:
             lines += paragraph(style, _where(found), first=INDENT, look="bad")
     return lines
 
