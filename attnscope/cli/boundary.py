@@ -55,15 +55,15 @@ def _dispatch(args: list[str]) -> int:
     except typer.Exit as end:
         return int(end.exit_code)
     except complaint as error:
-        raise _readable(error) from None
+        raise _readable(error, name) from None
     return OK
 
 
-def _readable(error: Any) -> UsageError:
+def _readable(error: Any, command: str) -> UsageError:
     """A complaint of the parser's in the form of all others: what was wrong, what would work."""
     from attnscope.cli.words import reworded
 
-    return reworded(error)
+    return reworded(error, command)
 
 
 def _command(args: Sequence[str]) -> str:

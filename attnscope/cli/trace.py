@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -41,6 +42,9 @@ EXAMPLES = (
 SECTIONS = ("tokens", "shapes", "mask", "weights")
 WHOLE_UP_TO = 128
 """With more keys than this no number can be read: weights are reduced to this many cells as they come."""
+
+MOST_IN_JSON = 25_000_000
+"""About half a gigabyte of text, and several while it is made."""
 
 _D = layer_options.DEFAULTS
 
@@ -335,7 +339,22 @@ class _View:
 
     def send(self, trace: Trace) -> None:
         self._check_picks(trace)
+        if self.to.json:
+            trace = self._picked(trace)
         send(self.to, trace, "trace", self._draw(trace), self._edit)
+
+    def _picked(self, trace: Trace) -> Trace:
+        """The trace with the layers that were asked for; refused if it would be too much to read back."""
+        picked = [
+            one for number, one in enumerate(trace.attention) if self.layers is None or number in self.layers
+        ]
+        numbers = sum(prod(one.shape) for one in picked if one.weights is not None)
+        if "weights" in self.sections and numbers > MOST_IN_JSON:
+            raise UsageError(
+                f"{numbers:,} weights are too many for JSON, which takes {MOST_IN_JSON:,}",
+                "pick layers with --layer-index, leave weights out of --show, or take a shorter text",
+            )
+        return replace(trace, build_attention=lambda: picked)
 
     def _check_picks(self, trace: Trace) -> None:
         found = trace.attention if self.heads is not None or self.layers is not None else ()
@@ -358,20 +377,14 @@ class _View:
         return draw
 
     def _edit(self, body: dict[str, Any]) -> dict[str, Any]:
-        """JSON with the sections, layers and heads that were asked for; a section left out is no key."""
+        """JSON with the sections and heads that were asked for; a section left out is no key."""
         sections = self.sections
-        attention = [
-            one
-            for number, one in enumerate(body["attention"])
-            if self.layers is None or number in self.layers
-        ]
-        for one in attention:
+        for one in body["attention"]:
             one["heads"] = [h for h in one["heads"] if self.heads is None or h["head"] in self.heads]
             if "weights" not in sections:
                 del one["heads"]
             if "mask" not in sections:
                 del one["mask"], one["mask_origin"]
-        body["attention"] = attention
         dropped = {"tokens": "tokens" not in sections, "steps": "shapes" not in sections}
         dropped["attention"] = "mask" not in sections and "weights" not in sections
         return {key: value for key, value in body.items() if not dropped.get(key, False)}

@@ -9,11 +9,13 @@ from attnscope.errors import UsageError
 from attnscope.text import visible
 
 
-def reworded(error: Any) -> UsageError:
-    """The UsageError for an exception of the parser's (typer's own, or click's under older versions)."""
+def reworded(error: Any, command: str) -> UsageError:
+    """The UsageError for an exception of the parser's (typer's own, or click's under older versions).
+
+    `command` is what was being parsed, `attnscope mask`.
+    """
     context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "attnscope"
-    help_hint = f"try {path} --help"
+    help_hint = f"try {command} --help"
     kind = type(error).__name__
     if kind == "NoSuchOption":
         return _no_such_option(error, context, help_hint)
