@@ -11,7 +11,7 @@ import numpy as np
 from attnscope.capture import Found
 from attnscope.dims import Dim, Dims
 from attnscope.record import Recording
-from attnscope.schema import Attention, MaskOrigin
+from attnscope.schema import Attention, MaskOrigin, Pooled
 from attnscope.source import span_of
 from attnscope.steps import Steps
 from attnscope.tensors import refs_in
@@ -44,7 +44,7 @@ def _one(recording: Recording, steps: Steps, found: Found) -> Attention:
         mask=mask,
         mask_origin=_origin(recording, found),
         weights=arrange(found.weights) if found.weights is not None else None,
-        pooled=_pooled(found.pooled, arrange.shape),
+        pooled=arrange.pooled(found.pooled),
         scores=arrange(found.scores) if _fits(found) else None,
         note=note,
     )
@@ -56,15 +56,6 @@ def _row(recording: Recording, steps: Steps, index: int) -> int | None:
     while index < len(events) and index not in steps.of_event and events[index].depth:
         index += 1
     return steps.of_event.get(index)
-
-
-def _pooled(pooled: Any, shape: tuple[int, int, int, int]) -> Any:
-    """What was pooled as [1, B·H, …], as [B, H, …]."""
-    if pooled is None or pooled.weights.shape[:2] == shape[:2]:
-        return pooled
-    parts = (pooled.weights, pooled.top_keys, pooled.top_weights)
-    weights, keys, top = (part.reshape(*shape[:2], *part.shape[2:]) for part in parts)
-    return replace(pooled, weights=weights, top_keys=keys, top_weights=top)
 
 
 def _fits(found: Found) -> bool:
@@ -94,6 +85,25 @@ class _Arrange:
             array = np.transpose(array.reshape(self._sizes), self._order)
         return array.reshape(self.shape)
 
+    def pooled(self, pooled: Pooled | None) -> Pooled | None:
+        """What was pooled as [1, B·H, …] when no axis had a name yet, as [B, H, …]."""
+        if pooled is None or pooled.weights.shape[:2] == self.shape[:2]:
+            return pooled
+        return replace(
+            pooled,
+            weights=self._lead(pooled.weights),
+            top_keys=self._lead(pooled.top_keys),
+            top_weights=self._lead(pooled.top_weights),
+        )
+
+    def _lead(self, array: Any) -> Any:
+        tail = array.shape[2:]
+        lead = len(self._sizes) - 2
+        if self._order is not None and sorted(self._order[:lead]) == list(range(lead)):
+            array = array.reshape(*self._sizes[:lead], *tail)
+            array = np.transpose(array, [*self._order[:lead], *range(lead, lead + len(tail))])
+        return array.reshape(*self.shape[:2], *tail)
+
 
 def _layout(
     recording: Recording, steps: Steps, found: Found
@@ -104,9 +114,11 @@ def _layout(
     if found.source != "softmax" or len(dims) != len(shape):
         return shape, None, _batch(found, shape, [None] * len(shape))
     # An axis that was folded from others (B·H, H·B) is taken apart again.
-    parts = [part for dim in dims for part in _unfolded(dim.root())]
-    names = [part.label for part in parts]
-    shape = tuple(part.size for part in parts)
+    parts = [
+        (dim.label, size) for whole, n in zip(dims, shape, strict=True) for dim, size in _unfolded(whole, n)
+    ]
+    names = [name for name, _ in parts]
+    shape = tuple(size for _, size in parts)
     order = None
     if "T" in names and "S" in names and len(shape) >= 3:
         rest = [i for i, name in enumerate(names) if name not in ("T", "S")]
@@ -117,11 +129,11 @@ def _layout(
     return shape, order, _batch(found, shape, names)
 
 
-def _unfolded(dim: Dim) -> list[Dim]:
-    factors = [factor.root() for factor in dim.factors or ()]
+def _unfolded(dim: Dim, size: int) -> list[tuple[Dim, int]]:
+    factors = [factor.root() for factor in dim.root().factors or ()]
     if {"B"} < {factor.label for factor in factors} <= {"B", "H", "G"}:
-        return factors
-    return [dim]
+        return [(factor, factor.size) for factor in factors]
+    return [(dim, size)]
 
 
 def _batch(found: Found, shape: tuple[int, ...], names: Sequence[str | None]) -> int:

@@ -59,6 +59,14 @@ class Product:
 
 
 @dataclass
+class Power:
+    """Scores of which the exponential was taken: `held["given"]`; `dim` where they were normalised before."""
+
+    held: dict[str, Tensor]
+    dim: int | None
+
+
+@dataclass
 class Found:
     """One attention, as it was seen.
 
@@ -118,6 +126,9 @@ class Capture:
         self._candidates: dict[int, Found] = {}
         self._live: list[dict[str, Tensor]] = []
         self._inside: list[int | None] = []
+        self._tokens: int | None = None
+        self._powers: dict[int, Power] = {}
+        self._totals: dict[int, tuple[Power, int]] = {}
 
     # -- called by the recorder ----------------------------------------------------------------------
 
@@ -125,6 +136,8 @@ class Capture:
         """The tensors that the module is called with are activations."""
         for tensor in inputs:
             self._flags[serial(tensor)] = ACTIVATION
+            if self._tokens is None and tensor.ndim == 3:
+                self._tokens = tensor.shape[1]
 
     def enter(self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """PyTorch's own attention function is about to be run with its inside in view."""
@@ -186,10 +199,12 @@ class Capture:
             self._multiply(index, args, kwargs, refs, flags, serials, outputs)
         elif name == "embedding":
             self._mark(serials, ACTIVATION)
-        elif name in _LAYERS:
+        elif name in _LAYERS and not (flags & SCORES and _mixes(name, args)):
             self._mark(serials, flags & ACTIVATION)
         elif name == "softmax" and flags & SCORES:
             self._normalise(index, args, kwargs, frozen, refs, serials, outputs, call)
+        elif flags & SCORES and self._by_hand(index, name, args, kwargs, refs, serials, outputs, call):
+            return
         elif flags:
             self._carry(index, name, args, kwargs, refs, flags, serials, outputs)
 
@@ -245,9 +260,21 @@ class Capture:
         outputs: tuple[Tensor, ...],
         call: int,
     ) -> None:
-        weights = outputs[0]
         dim = kwargs.get("dim", frozen[1] if len(frozen) > 1 else None)
-        dim = dim if isinstance(dim, int) else -1
+        given = next(tensors_in((*args, *kwargs.values())))
+        self._weights(index, refs, serials, given, outputs[0], dim if isinstance(dim, int) else -1, call)
+
+    def _weights(
+        self,
+        index: int,
+        refs: list[int],
+        serials: tuple[int, ...],
+        given: Tensor,
+        weights: Tensor,
+        dim: int,
+        call: int,
+    ) -> None:
+        """`weights` are `given` scores made positive with sum 1 over `dim`."""
         found = Found(
             event=index,
             call=call,
@@ -259,7 +286,6 @@ class Capture:
             shape=tuple(weights.shape),
             heads=self._inside[-1] if self._inside else None,
         )
-        given = next(tensors_in((*args, *kwargs.values())))
         found.held = {"weights": weights.detach()}
         if self._keep == "full":
             found.held["masked"] = given.detach()
@@ -269,6 +295,70 @@ class Capture:
         self._live.append(found.held)
         self._candidates[serials[0]] = found
         self._mark(serials, ACTIVATION | WEIGHTS)
+
+    def _by_hand(
+        self,
+        index: int,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        refs: list[int],
+        serials: tuple[int, ...],
+        outputs: tuple[Tensor, ...],
+        call: int,
+    ) -> bool:
+        """A softmax written out: `e = s.exp()`, `e / e.sum(-1, keepdim=True)`, or `log_softmax` and `exp`."""
+        power = self._powers.get(refs[0])
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        dim = dim[0] if isinstance(dim, tuple | list) and len(dim) == 1 else dim
+        if name == "log_softmax" and isinstance(dim, int):
+            given = next(tensors_in((*args, *kwargs.values())))
+            self._powers[serials[0]] = Power({"given": given.detach()}, dim)
+            self._live.append(self._powers[serials[0]].held)
+        elif name in ("exp", "exp_"):
+            if power is not None and power.dim is not None:
+                self._weights(index, refs, serials, power.held["given"], outputs[0], power.dim, call)
+                self._release([power.held])
+                return True
+            # In place the scores are gone: the logarithm of the result is them again.
+            given = outputs[0].detach().log() if name == "exp_" else next(tensors_in(args)).detach()
+            power = self._powers[serials[0]] = Power({"given": given}, None)
+            self._live.append(power.held)
+        elif power is not None and name == "sum" and isinstance(dim, int):
+            self._totals[serials[0]] = (power, dim)
+        elif power is not None and name in ("div", "div_") and len(refs) == 2 and refs[1] in self._totals:
+            total, dim = self._totals[refs[1]]
+            if total is power and "given" in power.held:
+                self._weights(index, refs, serials, power.held["given"], outputs[0], dim, call)
+                self._release([power.held])
+                return True
+        elif power is not None and name in ("mul", "mul_", "masked_fill", "masked_fill_"):
+            # Masked after the power: what is blocked is what became 0.
+            power.held["given"] = outputs[0].detach().log()
+            self._powers[serials[0]] = power
+        return False
+
+    def _release(self, done: list[dict[str, Tensor]]) -> None:
+        self._live = [holder for holder in self._live if not any(holder is one for one in done)]
+        for holder in done:
+            holder.clear()
+
+    def _cut(self, name: str, candidate: Found, args: tuple[Any, ...], output: Tensor) -> None:
+        """Weights of which a part is taken: what is left out, such as a sink, was no key of any token."""
+        held = candidate.held.get("weights")
+        if name != "getitem" or held is None or output.ndim != held.ndim or output.shape == held.shape:
+            return
+        if output.shape[:-1] != held.shape[:-1] or candidate.dim != held.ndim - 1:
+            return
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        if any(not isinstance(item, slice | type(Ellipsis)) for item in index):
+            return
+        candidate.held = {name: tensor[index] for name, tensor in candidate.held.items()}
+        self._live.append(candidate.held)
+        candidate.shape = tuple(output.shape)
+        if candidate.allowed is not None:
+            candidate.allowed = candidate.allowed[index]
+        candidate.note = "part of the weight went to a sink, which is left out here"
 
     def _carry(
         self,
@@ -284,6 +374,8 @@ class Capture:
         """An operation between the ones that matter: what goes in is still scores, or still weights."""
         if flags & WEIGHTS:
             candidate = self._first(self._candidates, refs)
+            if candidate is not None and candidate.used_by is None:
+                self._cut(name, candidate, args, outputs[0])
             others = [ref for ref in refs if not self._flags.get(ref, 0) & WEIGHTS]
             if name in ("mul", "mul_") and any(self._flags.get(ref, 0) & ACTIVATION for ref in others):
                 flags |= SPREAD
@@ -331,6 +423,13 @@ class Capture:
         if not masks and name in _FILLS | _ADDS:
             masks = tuple(ref for ref in refs if not self._flags.get(ref, 0) & SCORES)
             masks = masks if name in _FILLS or (len(masks) and tensors[-1].ndim >= 2) else ()
+        if name in _ADDS:
+            kept = set(masks)
+            masks = tuple(
+                ref
+                for ref, tensor in zip(refs, tensors, strict=False)
+                if ref in kept and _looks_like_a_mask(tensor, name)
+            )
         if (name in _FILLS or name in _ADDS) and masks:
             product.mask_event = index
             product.mask_serials = (*product.mask_serials, *masks)
@@ -402,10 +501,7 @@ class Capture:
             if others and others[-1] < len(tensors):
                 found.tensors["v"] = tensors[others[-1]].detach().clone()
             found.tensors["context"] = context.detach().clone()
-        done = [found.held] if product is None else [found.held, product.held]
-        self._live = [holder for holder in self._live if not any(holder is one for one in done)]
-        for holder in done:
-            holder.clear()
+        self._release([found.held] if product is None else [found.held, product.held])
         self.found.append(found)
 
     def _finish(self, found: Found, masked: Tensor | None, weights: Tensor, scores: Tensor | None) -> None:
@@ -420,11 +516,30 @@ class Capture:
                 if scores is not None:
                     found.tensors["scores"] = scores.clone()
             if self._keep == "pooled" and self._pool is not None and found.dim == weights.ndim - 1:
-                found.pooled = self._pool(_four(weights))
+                # [B, T, H, S]: the queries stand before the heads, and no name is known yet to tell.
+                turned = weights.ndim == 4 and weights.shape[2] != self._tokens == weights.shape[1]
+                found.pooled = self._pool(_four(weights.transpose(1, 2) if turned else weights))
             if found.pooled is None:
                 found.weights = to_numpy(weights)
             if self._scores and scores is not None:
                 found.scores = to_numpy(scores)
+
+
+def _looks_like_a_mask(tensor: Tensor, name: str) -> bool:
+    """Whether what is added to scores (or multiplied) allows and blocks, and is no bias of many values."""
+    if tensor.is_meta or tensor.dtype is torch.bool or tensor.numel() == 0:
+        return True
+    with torch.no_grad():
+        low, high = torch.aminmax(tensor.detach())
+        if not name.startswith("mul") and not float(low) >= -_FAR_BELOW:  # also NaN: zero times infinity
+            return True
+        return bool(low != high) and bool(((tensor == low) | (tensor == high)).all())
+
+
+def _mixes(name: str, args: tuple[Any, ...]) -> bool:
+    """A square linear layer over scores mixes heads with one another (talking heads): still scores."""
+    weight = args[1] if name == "linear" and len(args) > 1 else None
+    return isinstance(weight, Tensor) and weight.ndim == 2 and weight.shape[0] == weight.shape[1]
 
 
 def _allowed(masked: Tensor, weights: Tensor, dim: int) -> Any:
