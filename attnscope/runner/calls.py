@@ -30,9 +30,7 @@ class Watcher(Protocol):
     def wants(self, module: nn.Module) -> bool:
         """Whether a recording may begin with a call of this module."""
 
-    def recorder(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> ScriptRecorder:
+    def recorder(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ScriptRecorder:
         """What records the call."""
 
     def ended(self, recorder: ScriptRecorder, error: BaseException | None) -> None:
@@ -69,6 +67,9 @@ def install(watcher: Watcher) -> None:
         return
     _originals["_call_impl"] = nn.Module._call_impl
     _originals["compile"] = torch.compile
+    # A call of a module takes two frames more than it did.
+    _originals["limit"] = sys.getrecursionlimit()
+    sys.setrecursionlimit(_originals["limit"] * 5 // 3)
     nn.Module._call_impl = _wrapped_calls(nn.Module._call_impl)  # type: ignore[method-assign]
     torch.compile = _wrapped_compile(torch.compile)
     # The compiler inlines modules whose call is the one that it knows.
@@ -83,6 +84,9 @@ def uninstall(watcher: Watcher) -> None:
     wrapped = nn.Module._call_impl
     nn.Module._call_impl = _originals.pop("_call_impl")  # type: ignore[method-assign]
     torch.compile = _originals.pop("compile")
+    limit = _originals.pop("limit")
+    if sys.getrecursionlimit() == limit * 5 // 3:
+        sys.setrecursionlimit(limit)
     _tell_compiler(wrapped, nn.Module._call_impl)
 
 
@@ -120,11 +124,12 @@ def _watched(
     recorder.enter(module, args, kwargs)
     try:
         kind = kind_of(module)
-        if kind is not PLAIN and (kind is not FUSED or is_fused(module)):
-            # With attention wanted, the inside of PyTorch's own layers is wanted too.
-            if kind is not FUSED or recorder.recording.capture is None:
-                name = type(module).__name__ if kind is FUSED else kind
-                return _aside(thread, recorder, name, functools.partial(original, module), args, kwargs)
+        # With attention wanted, the inside of PyTorch's own layers is wanted too.
+        if kind is FUSED and (recorder.recording.capture is not None or not is_fused(module)):
+            kind = PLAIN
+        if kind is not PLAIN:
+            name = type(module).__name__ if kind is FUSED else kind
+            return _aside(thread, recorder, name, functools.partial(original, module), args, kwargs)
         return original(module, *args, **kwargs)
     finally:
         recorder.leave()
@@ -162,7 +167,7 @@ def _outermost(
 
 
 def _in_backward_or_tracing() -> bool:
-    """Activation checkpointing runs a forward again in backward; tracers have no use for a second observer."""
+    """Activation checkpointing runs a forward again in backward; tracers need no second observer."""
     return (
         torch._C._current_graph_task_id() != -1
         or torch._C._get_tracing_state() is not None

@@ -18,7 +18,7 @@ MOST_ROWS = 30
 
 @dataclass(frozen=True)
 class Console:
-    """How things are said: `width` None for the terminal's own, `stream` None for standard error as it then is."""
+    """How things are said: `width` None for the terminal's own, `stream` None for `sys.stderr`."""
 
     width: int | None = None
     color: ColorChoice = "auto"
@@ -89,7 +89,7 @@ def last_rows(steps: Sequence[Step], rows: int | None) -> Sequence[Step]:
 
     if rows is None or len(fold_layers(steps)) <= rows:
         return steps
-    low, high = max(0, len(steps) - len(steps)), len(steps) - rows
+    low, high = 0, len(steps) - rows
     while low < high:  # folding makes this nearly monotonous; a row too many or too few does no harm
         middle = (low + high) // 2
         if len(fold_layers(steps[middle:])) <= rows:

@@ -12,7 +12,7 @@ from torch import nn
 
 from attnscope.crashes import Crash, Phase, diagnose
 from attnscope.diagnostic import Diagnostic, Report
-from attnscope.record import Recording
+from attnscope.recording import Recording
 from attnscope.runner.calls import MEMORY
 from attnscope.runner.memory import Kept
 from attnscope.runner.tracebacks import chained
@@ -83,9 +83,7 @@ def _notes(kept: Kept) -> list[str]:
     return notes
 
 
-def trace_of(
-    recording: Recording, steps: Sequence[Step], attention: Sequence[Attention] = ()
-) -> Trace:
+def trace_of(recording: Recording, steps: Sequence[Step], attention: Sequence[Attention] = ()) -> Trace:
     """A trace of a forward in the script."""
     root = recording.root
     model = ModelInfo(None, type(root).__name__, {}, None, "", _parameters(root))
@@ -111,7 +109,7 @@ def _in_backward(traceback: TracebackType | None) -> bool:
 
 
 def _unseen(error: BaseException) -> Crash | None:
-    """A crash in a constructor, in `load_state_dict`, in a move, or in a forward that could not be watched."""
+    """A crash in a constructor, in `load_state_dict`, in a move, or in a forward that was not watched."""
     found: Crash | None = None
     traceback = error.__traceback__
     while traceback is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from attnscope.record import Recording
+from attnscope.recording import Recording
 
 MOST_FORWARDS = 16
 MOST_EVENTS = 40_000
@@ -79,9 +79,7 @@ class Kept:
         return recording
 
 
-def _arguments(
-    module: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any]
-) -> list[tuple[str, int]]:
+def _arguments(module: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, int]]:
     from attnscope.record import _argument_names
 
     names = _argument_names(module, inputs)

@@ -1,4 +1,4 @@
-"""`--nan`: stop at the first step that makes a NaN out of inputs that have none, and show where it came from."""
+"""`--nan`: stop at the first step that makes a NaN out of inputs without one; show where it came from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnscope.diagnostic import Diagnostic, Label, Report
 from attnscope.ops import op_of
-from attnscope.record import Event, Recording
+from attnscope.recording import Event, Recording
 from attnscope.runner.explain import trace_of
 from attnscope.runner.recorder import ScriptRecorder
 from attnscope.schema import Step
@@ -89,9 +89,7 @@ class NanRecorder(ScriptRecorder):
         row = steps.rows[steps.of_event[index]]
         refs = [*refs_in(event.args), *refs_in(tuple(event.kwargs.values()))]
         names = self._names(event, refs, steps)
-        notes = [
-            f"{name}: {describe(tensor)}" for name, tensor in zip(names, inputs, strict=False)
-        ]
+        notes = [f"{name}: {describe(tensor)}" for name, tensor in zip(names, inputs, strict=False)]
         why, help = reason(event.op.name, inputs, event)
         labels = self._labels(refs, names, inputs, steps, row)
         finding = Diagnostic(
@@ -110,7 +108,7 @@ class NanRecorder(ScriptRecorder):
 
     def _names(self, event: Event, refs: Sequence[int], steps: Steps) -> list[str]:
         """What the source calls each input: its variable, the parameter's name, or its place."""
-        variables = {}
+        variables: dict[int, str | None] = {}
         for number, earlier in enumerate(self.recording.events):
             row = steps.of_event.get(number)
             if row is not None and steps.rows[row].variable is not None:
@@ -213,4 +211,3 @@ def reason(name: str, inputs: Sequence[Tensor], event: Event) -> tuple[str, str]
         if any(infinite):
             return "an input holds inf, and inf - inf and 0 · inf have no value", ""
     return "", ""
-

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
-from torch.overrides import (
-    TorchFunctionMode,
-    _get_current_function_mode_stack,
-    _pop_mode,
-    _push_mode,
-)
+from torch import nn, overrides
+from torch.overrides import TorchFunctionMode
+
+# Untyped functions of PyTorch's.
+_stack_of_modes: Any = overrides._get_current_function_mode_stack
+_pop_mode: Any = overrides._pop_mode
+_push_mode: Any = overrides._push_mode
 
 PLAIN, COMPILED, SCRIPTED, FUSED = "", "compiled", "scripted", "fused"
 
@@ -37,7 +37,7 @@ def kind_of(module: nn.Module) -> str:
 
 
 def is_fused(module: nn.Module) -> bool:
-    """Whether PyTorch may take its fused inference path here, which a mode would turn off: the last bits differ."""
+    """Whether PyTorch may take its fused inference path; a mode turns it off, and the last bits differ."""
     if module.training:
         return False
     return not torch.is_grad_enabled() or not any(p.requires_grad for p in module.parameters())
@@ -46,7 +46,7 @@ def is_fused(module: nn.Module) -> bool:
 @contextmanager
 def without(recorder: TorchFunctionMode) -> Iterator[None]:
     """Take one mode off the stack for a while; the others stay in their order."""
-    stack: list[Any] = _get_current_function_mode_stack()
+    stack: list[Any] = _stack_of_modes()
     if not any(mode is recorder for mode in stack):  # already off: a handler is running
         yield
         return

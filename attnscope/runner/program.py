@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import os
 import pkgutil
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from types import CodeType, ModuleType
 
-import builtins
 from attnscope.errors import UsageError
 
 _PARENTS: list[ModuleType] = []
@@ -29,15 +29,17 @@ class Program:
     def prepare(self) -> Callable[[], object]:
         """Check that there is something to run, and return what runs it.
 
-        Raises UsageError when there is no such script or module. Code of the script's, of the packages above
-        a module, begins to run in neither case before the returned function is called, but for those packages.
+        Raises UsageError when there is no such script or module. To find a module, the packages above it are
+        imported, as Python does; nothing else runs before the returned function is called.
         """
         if self.module:
             return self._module()
         if self.name == "-":
             return self._stdin
         if not os.path.exists(self.name):
-            raise UsageError(f"there is no script {self.name!r}", "give the path of a Python file, or -m MODULE")
+            raise UsageError(
+                f"there is no script {self.name!r}", "give the path of a Python file, or -m MODULE"
+            )
         if os.path.isdir(self.name) or _is_archive(self.name):
             return self._container()
         try:
@@ -96,7 +98,7 @@ def _fresh_main(loader: object) -> ModuleType:
     main = ModuleType("__main__")
     main.__loader__ = loader  # type: ignore[assignment]
     main.__annotations__ = {}
-    main.__builtins__ = builtins  # type: ignore[attr-defined]
+    main.__dict__["__builtins__"] = builtins
     # The program that started this one is not to be torn down while it still runs.
     _PARENTS.append(sys.modules["__main__"])
     sys.modules["__main__"] = main

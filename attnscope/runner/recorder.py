@@ -1,14 +1,17 @@
-"""The recorder of a script: it never raises, and what it keeps is bounded whatever a forward does."""
+"""The recorder of a script: what it keeps is bounded whatever a forward does."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attnscope.ops import KNOWN, NEW, Op, op_of
-from attnscope.record import Recorder, Recording
+from attnscope.recorder import Recorder, _tensors_of
+from attnscope.recording import Recording
+from attnscope.tensors import Ref, is_tensor
 
 MOST_EVENTS = 20_000
 """Events, sizes and module calls that one recording holds; beyond that it begins anew with what follows."""
@@ -18,11 +21,10 @@ _OPAQUE: dict[str, Op] = {}
 
 
 class ScriptRecorder(Recorder):
-    """Notes each call into a `Recording`. An error of the recorder's own is counted and goes no further."""
+    """Notes each call into a `Recording` that begins anew when it has grown too long."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__(recording)
-        self.troubles = 0
         self.restarts = 0
         self.opaque: set[str] = set()
         self._stack: list[int] = []
@@ -30,45 +32,30 @@ class ScriptRecorder(Recorder):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        # `_note` and `_where` count the frames between them and the source: they are called from here alone.
-        before = None
-        try:
-            op = KNOWN.get(func) or op_of(func)
-            if op.careful:
-                if op.reenter and self._capture is not None:
-                    return self._enter(op, func, args, kwargs or {})
-                before = (self._freeze_all(args), self._freeze_named(kwargs))
-        except Exception as error:
-            if op.reenter:
-                raise
-            self._trouble(error)
-            return func(*args, **kwargs) if kwargs else func(*args)
+        # `_note` and `_note_failure` count the frames between them and the source: they are called from here.
+        op = KNOWN.get(func) or op_of(func)
+        if op.careful:
+            return self._careful(op, func, args, kwargs or _NOTHING)
         try:
             result = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException as error:
-            try:
-                self._note_failure(op, args, kwargs or {}, error)
-            except Exception as own:
-                self._trouble(own)
+            self._note_failure(op, args, kwargs or _NOTHING, error)
             raise
-        try:
-            if isinstance(result, Tensor):
-                self._note(op, args, kwargs, result, (result,), before)
-            elif op.sizes:
-                self._note_size(args)
+        if type(result) is Tensor:
+            outputs: tuple[Tensor, ...] = (result,)
+        elif op.sizes:
+            self._note_size(args)
+            return result
+        else:
+            outputs = _tensors_of(result)
+            if not outputs:
                 return result
-            elif isinstance(result, tuple | list):
-                tensors = tuple([item for item in result if isinstance(item, Tensor)])
-                if tensors:
-                    self._note(op, args, kwargs, result, tensors, before)
-            elif op.writes:
-                written = (kwargs or {}).get("out") if op.out else (args[0] if args else None)
-                if isinstance(written, Tensor):
-                    self._note(op, args, kwargs, result, (written,), before)
-            if len(self.recording.raw) > MOST_EVENTS:
-                self._begin_anew()
-        except Exception as error:
-            self._trouble(error)
+        try:
+            self._note(op, args, kwargs, result, outputs, None)
+        except Exception:
+            self.recording.missed += 1
+        if len(self._raw) > MOST_EVENTS:
+            self._begin_anew()
         return result
 
     # -- module calls ----------------------------------------------------------------------------------
@@ -78,18 +65,19 @@ class ScriptRecorder(Recorder):
         calls = self.recording.calls
         parent, self.call = self.call, len(calls)
         self._stack.append(self.call)
-        try:
-            serial = self.serial
-            inputs = tuple([serial(x) if isinstance(x, Tensor) else None for x in args])
-            named = (
-                {k: serial(x) for k, x in kwargs.items() if isinstance(x, Tensor)} if kwargs else _NOTHING
-            )
-        except Exception as error:
-            self._trouble(error)
-            inputs, named = (), _NOTHING
-        calls.append((module, parent, inputs, named))  # type: ignore[arg-type]
+        numbered = self._numbered
+        inputs = tuple([numbered(x) if is_tensor(x) else None for x in args])
+        named = {name: numbered(x) for name, x in kwargs.items() if is_tensor(x)} if kwargs else _NOTHING
+        calls.append((module, parent, inputs, named))
         if len(calls) > MOST_EVENTS or len(self.recording.sizes) > MOST_EVENTS:
             self._begin_anew()
+
+    def _numbered(self, tensor: Tensor) -> Ref:
+        number = self._serials.get(id(tensor))
+        if number is not None:
+            return number
+        with torch._C.DisableTorchFunction():  # the mode is on here: `.shape` would be noted as a step
+            return self.serial(tensor)
 
     def leave(self) -> None:
         """The innermost call of a module is over."""
@@ -106,24 +94,18 @@ class ScriptRecorder(Recorder):
     ) -> None:
         """A call whose inside cannot be seen (compiled, scripted, fused) is one step."""
         self.opaque.add(name)
-        try:
-            op = _OPAQUE.get(name)
-            if op is None:
-                op = _OPAQUE[name] = Op(name, memory=NEW, functional=True)
+        op = _OPAQUE.get(name)
+        if op is None:
+            op = _OPAQUE[name] = Op(name, memory=NEW, functional=True)
+        with torch._C.DisableTorchFunction():
             if error is not None:
                 self._note_failure(op, args, kwargs, error)
                 return
-            results = result if isinstance(result, tuple | list) else (result,)
-            tensors = tuple([item for item in results if isinstance(item, Tensor)])
-            if tensors:
-                self._note(op, args, kwargs, result, tensors, None)
-        except Exception as own:
-            self._trouble(own)
+            outputs = _tensors_of(result)
+            if outputs:
+                self._note(op, args, kwargs, result, outputs, None)
 
     # -- bounds ----------------------------------------------------------------------------------------
-
-    def _trouble(self, error: Exception) -> None:
-        self.troubles += 1
 
     def _begin_anew(self) -> None:
         """Forget what was noted but for the module calls that are still running."""

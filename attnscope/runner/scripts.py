@@ -1,4 +1,4 @@
-"""Who watches a script: every module, in every thread; the first attention or the first NaN, if they are wanted."""
+"""Who watches a script: every module in every thread; the first attention, the first NaN where wanted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from attnscope.record import Recording
+from attnscope.recording import Recording
 from attnscope.runner.recorder import ScriptRecorder
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ class ScriptWatcher:
     def wants(self, module: nn.Module) -> bool:
         return True
 
-    def recorder(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> ScriptRecorder:
+    def recorder(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ScriptRecorder:
         if not self._tries and not self._nan:
             return ScriptRecorder(Recording(module))
         inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]

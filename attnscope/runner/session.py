@@ -148,9 +148,7 @@ class Session:
         return replace(first, findings=findings, notes=notes, extra={**first.extra, "exit_code": code})
 
 
-def show_exception(
-    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
-) -> None:
+def show_exception(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     """What Python does with an exception that nobody caught."""
     sys.last_type, sys.last_value, sys.last_traceback = kind, error, traceback
     hook = sys.excepthook

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_RECORDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "record.py")
+_RECORDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recorder.py")
 _DISPATCH = os.path.join("torch", "overrides.py")
 _MOST_CHAINED = 50
 

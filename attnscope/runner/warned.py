@@ -13,7 +13,7 @@ from typing import Any
 
 from attnscope.runner.tracebacks import is_own
 
-_MODULES = ("attnscope.record", "attnscope.runner.recorder", "attnscope.runner.calls")
+_MODULES = ("attnscope.recorder", "attnscope.runner.recorder", "attnscope.runner.calls")
 
 
 def attribute_to_source() -> None:
@@ -74,5 +74,5 @@ def _forget(message: Any) -> None:
         if module is not None:
             vars(module).pop("__warningregistry__", None)
     text = str(message.message)
-    once: dict[Any, Any] = warnings.onceregistry
+    once: dict[Any, Any] = vars(warnings)["onceregistry"]
     once.pop((text, message.category), None)

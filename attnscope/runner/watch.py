@@ -11,7 +11,7 @@ from torch import nn
 
 from attnscope.diagnostic import Report
 from attnscope.preserve import walk
-from attnscope.record import Recording
+from attnscope.recording import Recording
 from attnscope.runner.calls import MEMORY, aside, install, uninstall
 from attnscope.runner.console import Console
 from attnscope.runner.memory import Kept
@@ -39,9 +39,7 @@ class Watch:
     def wants(self, module: nn.Module) -> bool:
         return self._ids is None or id(module) in self._ids
 
-    def recorder(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> ScriptRecorder:
+    def recorder(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ScriptRecorder:
         return ScriptRecorder(Recording(module))
 
     def ended(self, recorder: ScriptRecorder, error: BaseException | None) -> None:
