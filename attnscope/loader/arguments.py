@@ -123,7 +123,7 @@ def construct(
     tries = len(VARIANTS) if guessing else 1
     failed: Built | None = None
     for variant in range(tries + 1):
-        if variant == tries and not _fill_optional(target, plan):
+        if variant == tries and not _fill_optional(target, plan, first):
             break
         sizes = solve(plan.fixed, plan.wanted, batch=batch, length=length, vocab=vocab, variant=variant)
         if 0 < variant < tries and failed is not None and sizes == failed.sizes:
@@ -162,19 +162,19 @@ def construct(
     return failed
 
 
-def _fill_optional(target: Target, plan: _Plan) -> bool:
-    """Where nothing else worked: sizes whose default is None are guessed as well."""
+def _fill_optional(target: Target, plan: _Plan, error: BaseException | None) -> bool:
+    """Where nothing else worked: what the error names, else every size, whose default is None is guessed."""
+    empty = [
+        p for p in _signature(target.factory) if p.default is None and plan.values.get(p.name, 0) is None
+    ]
+    named = [p for p in empty if re.search(rf"\b{re.escape(p.name)}\b", printable(error))]
     found = False
-    for p in _signature(target.factory):
+    for p in named or empty:
         role = role_of(p.name)
-        if (
-            p.default is None
-            and p.name.endswith(("norm_layer", "norm_cls"))
-            and plan.values.get(p.name) is None
-        ):
+        if p.name.endswith(("norm_layer", "norm_cls")):
             plan.values[p.name] = nn.LayerNorm
             found = True
-        if p.default is None and is_size(role) and plan.values.get(p.name, _EMPTY) is None and role != "G":
+        elif is_size(role) and (role != "G" or named):
             del plan.values[p.name]
             plan.roles[p.name] = role
             found = True

@@ -241,19 +241,21 @@ def rope_part(frame: Frame, part: str) -> Iterator[Candidate]:
 def rope_complex(frame: Frame) -> Iterator[Candidate]:
     """exp(i · position · frequency) [T, D/2], complex; then as pairs of numbers."""
     for dim in dict.fromkeys((*frame.head_dims, frame.D)):
-        for label, shaped in _ROPE_SHAPES.items():
+
+        def pairs(f: Frame, dim: int = dim) -> Any:
+            a = angles(f, dim)
+            return torch.stack((a.cos(), a.sin()), -1).to(f.dtype)
+
+        for label in ("[T, D]", *(shape for shape in _ROPE_SHAPES if shape != "[T, D]")):
+            shaped = _ROPE_SHAPES[label]
 
             def make(f: Frame, dim: int = dim, shaped: Any = shaped) -> Any:
                 a = angles(f, dim)
                 return shaped(torch.polar(torch.ones_like(a), a), f)
 
             yield Candidate(f"complex {label.replace('D]', f'{dim // 2}]')}", make)
-
-        def pairs(f: Frame, dim: int = dim) -> Any:
-            a = angles(f, dim)
-            return torch.stack((a.cos(), a.sin()), -1).to(f.dtype)
-
-        yield Candidate(f"(cos, sin) [T, {dim // 2}, 2]", pairs)
+            if label == "[T, D]":
+                yield Candidate(f"(cos, sin) [T, {dim // 2}, 2]", pairs)
 
 
 def rope_angles(frame: Frame) -> Iterator[Candidate]:

@@ -307,10 +307,12 @@ class _Search:
             outcome = self.attempt(self.given)
             return self._result(self.given, outcome, None)
         self._first_choice()
-        outcome = self._fit_widths(self.try_choice(self.choice))
-        if not outcome.ran:
+        outcome = self.try_choice(self.choice)
+        self.deadline = time.monotonic() + _SECONDS  # the first try may import half of torch
+        outcome = self._fit_widths(outcome)
+        if not outcome.ran and not self._hopeless(outcome):
             outcome = self._descend(outcome)
-        if not outcome.ran and self.main not in self.given:
+        if not outcome.ran and self.main not in self.given and not self._hopeless(outcome):
             outcome = self._other_layouts(outcome)
         if not outcome.ran:
             outcome = self._plainest(outcome)
@@ -514,13 +516,16 @@ class _Search:
                     if better:
                         self.choice, best = choice, tried
                         best = self._fit_widths(best) if not best.ran else best
-                    if best.ran:
+                    if best.ran or self._hopeless(best):
                         return best
                     if parameters[0].role in _ROPE and not tried.ran:
                         self._learn_dims(tried)
             if best.progress <= before:
                 break
         return best
+
+    def _hopeless(self, outcome: Outcome) -> bool:
+        return _cannot_be_a_guess(outcome.error, self.module)
 
     def _learn_dims(self, outcome: Outcome) -> None:
         """A rope table that does not fit may be told the right size by the error itself."""
@@ -851,7 +856,7 @@ class _Search:
 
     def _doubt(self, outcome: Outcome) -> str:
         """Where the call failed and the failure changes with a guess, the guess may be to blame."""
-        if outcome.ran or _cannot_be_a_guess(outcome.error, self.module):
+        if outcome.ran or self._hopeless(outcome):
             return ""
         certain = (*_SEQUENCES, "flag", "causal", "head_mask")
         beside = [n for n in self._required_others() if self.by_name[n].role not in certain]

@@ -294,6 +294,8 @@ KNOWN: dict[str, Any] = {
     "FusedLayerNorm": nn.LayerNorm,
     "MixedFusedLayerNorm": nn.LayerNorm,
     "LayerNorm": nn.LayerNorm,
+    "Sequential": nn.Sequential,
+    "Identity": nn.Identity,
     "exists": _exists,
     "default": _default,
 }

@@ -110,7 +110,7 @@ class Stub:
             return Stub(self._stub_path) if _is_factory(sys._getframe(1), args[0].__name__) else args[0]
         if len(args) == 1 and args[0] is None and not kwargs:
             return None
-        if args and isinstance(args[0], nn.Module):
+        if args and isinstance(args[0], nn.Module) and sum(isinstance(a, nn.Module) for a in args) == 1:
             return args[0]  # a wrapper (`quant_noise`, `checkpoint_wrapper`) computes what it wraps
         return Stub(self._stub_path, computed=any(isinstance(a, Tensor) for a in (*args, *kwargs.values())))
 

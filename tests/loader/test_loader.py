@@ -46,7 +46,7 @@ ALONE = [
     ),
     (
         "gemma_like.py:FamilyAttention",
-        "hidden_states=[B 2, T 7, C 48], freqs_cis=complex [1, T, 4], kv_write_indices=[T 7], "
+        "hidden_states=[B 2, T 7, C 48], freqs_cis=complex [T, 4], kv_write_indices=[T 7], "
         "kv_cache=(k, v) zeros [B, T, G, D], mask: [T, T] float, added: 0 = may attend, -inf = blocked",
         True,
     ),
