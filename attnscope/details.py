@@ -385,7 +385,8 @@ def _new_axis(words: Words, index: int, event: Event) -> str:
 def _default(words: Words, index: int, event: Event) -> str:
     """Scalar arguments as they are, for operations without words of their own."""
     plain = [number(a) for a in event.args if not isinstance(a, Ref | tuple | str) and a is not None]
-    named = [f"{k} {number(v)}" for k, v in event.kwargs.items() if isinstance(v, int | float)]
+    given = {name: value for name, value in event.kwargs.items() if name != "inplace"}
+    named = [f"{name} {number(value)}" for name, value in given.items() if isinstance(value, int | float)]
     return ", ".join([*plain, *named])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from dataclasses import replace
 from typing import Any
 
 from attnscope.axes import Axes
@@ -29,6 +30,7 @@ class Steps:
         self._words = Words(self.axes)
         self._since: dict[int, int] = {}
         self._turns: dict[tuple[int, int, int], int] = {}
+        self._whole: dict[tuple[int, int, int], tuple[int, int]] = {}  # the last library call there, its row
         for index, event in enumerate(recording.events):
             shown = self._shown(event)
             self._follow_strides(event, len(self.rows) if shown else max(len(self.rows) - 1, 0))
@@ -118,21 +120,33 @@ class Steps:
         if place is None:
             return None
         file, node = place
+        if event.op.name == "getitem" and isinstance(getattr(node, "ctx", None), ast.Store):
+            return None  # `x[0] += 1` reads before it writes
         names = assigned(file, node)
         if not names.names and event.op.writes and isinstance(file.parents.get(node), ast.Expr):
             return receiver(node)
-        key = (id(event.code), event.lasti, self._user_call(event.call))
-        turn = self._turns.get(key, 0)
-        self._turns[key] = turn + 1
+        call, top = self._calls(event.call)
+        key = (id(event.code), event.lasti, call)
+        before = self._whole.get(key)
+        if before is not None and before[0] == top >= 0:
+            # One call of a layer that takes several steps: the last one is what the line assigns.
+            self.rows[before[1]] = replace(self.rows[before[1]], variable=None)
+            turn = self._turns[key] - 1
+        else:
+            turn = self._turns.get(key, 0)
+            self._turns[key] = turn + 1
+        self._whole[key] = (top, len(self.rows))
         name = names.at(turn)
         # A tensor that is unpacked is not what the names get: the `unbind` that follows makes that.
         unpacked = name is not None and ", " in name and len(event.outputs) == 1 and event.op.name != "unbind"
         return None if unpacked else name
 
-    def _user_call(self, call: int) -> int:
+    def _calls(self, call: int) -> tuple[int, int]:
+        """The innermost call of a user's module, and the outermost one of PyTorch's within it (or -1)."""
+        top = -1
         while call >= 0 and is_library(self.recording.calls[call][0]):
-            call = self.recording.calls[call][1]
-        return call
+            top, call = call, self.recording.calls[call][1]
+        return call, top
 
     def _span(self, event: Event) -> Span:
         if event.code is not None:
