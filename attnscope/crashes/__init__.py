@@ -38,6 +38,7 @@ RULES: tuple[str, ...] = (
     "as119_device",
     "as124_is_causal_flag",
     "as138_truth_of_a_tensor",
+    "as139_number_too_large",
     "as136_size_is_no_integer",
     "as109_not_divisible",
     "as118_mask_dtype",

@@ -123,7 +123,7 @@ def clipped(scene: Scene, root: ast.AST | None) -> tuple[ast.Subscript, Any, int
                 )
                 places += [(one, link.env) for one in ast.walk(inner)]
     for node, env in places[:600]:
-        if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Store):
+        if not isinstance(node, ast.Subscript) or (isinstance(node.ctx, ast.Store) and node is not root):
             continue
         owner = scene.value(node.value, env)
         if not is_tensor(owner):
@@ -150,6 +150,8 @@ def clipped(scene: Scene, root: ast.AST | None) -> tuple[ast.Subscript, Any, int
 def _clipped(scene: Scene) -> Diagnostic | None:
     if not isinstance(scene.error, RuntimeError | IndexError | AssertionError) or scene.op is None:
         return None
+    if scene.op.name in ("view", "reshape", "unflatten"):
+        return None  # a view fails by its own sizes
     found = clipped(scene, scene.op.node)
     if found is None:
         return None

@@ -54,6 +54,11 @@ def diagnose(scene: Scene) -> Diagnostic | None:
 
 
 def _said(found: Loading) -> tuple[str, str]:
+    if found.nested:
+        return (
+            f"the weights lie one level deeper, under the key `{found.nested}`",
+            f'load what is there: `state["{found.nested}"]`',
+        )
     for prefix in _prefixes(found):
         if _fits({name.removeprefix(prefix) for name in found.given}, found):
             return (

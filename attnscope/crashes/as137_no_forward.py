@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 
 from attnscope.crashes.scene import Scene
 from attnscope.crashes.syntax import methods
@@ -31,6 +32,9 @@ CODE = "AS137"
 def diagnose(scene: Scene) -> Diagnostic | None:
     if not issubclass(type(scene.error), NotImplementedError) or "forward" not in scene.words:
         return None
+    container = re.search(r"Module \[(ModuleList|ModuleDict|ParameterList|ParameterDict)\]", scene.words)
+    if container:
+        return _container(scene, container[1])
     klass = scene.klass
     if klass is None:
         return None
@@ -52,3 +56,22 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         labels.append(scene.label(inner[0], "`forward` is defined here, inside another function"))
         cure = "indent `forward` like `__init__`"
     return scene.finding(CODE, f"`{name}` has no `forward`", label="called here", labels=labels, help=cure)
+
+
+def _container(scene: Scene, kind: str) -> Diagnostic:
+    """A list or a dict of layers was called as if it were one layer."""
+    called = scene.op.node.func if scene.op is not None and isinstance(scene.op.node, ast.Call) else None
+    text = scene.text(called) if called is not None else "it"
+    labels: list[Label] = []
+    setting = scene.setting(called.attr) if isinstance(called, ast.Attribute) else None
+    if setting is not None:
+        labels.append(scene.label(setting.target, f"`{setting.name}` is set here"))
+    return scene.finding(
+        CODE,
+        f"`{text}` is an `nn.{kind}`: it holds layers and cannot be called",
+        label="called here",
+        labels=labels,
+        help=f"call its layers one by one, `for layer in {text}: …`, or make it an `nn.Sequential`"
+        if kind == "ModuleList"
+        else f"call one of its entries: `{text}[…](…)`",
+    )

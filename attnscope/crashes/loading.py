@@ -28,7 +28,8 @@ _LIST = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict: ((?:\"[^\"]+\"
 class Loading:
     """`have`: what the module holds, `given`: what the state dict holds, both name → shape.
 
-    `sized`: names in both with other shapes; `missing`: only the module's; `unexpected`: only the dict's.
+    `sized`: names in both with other shapes; `missing`: only the module's; `unexpected`: only the dict's;
+    `nested`: the key under which the whole state dict lies, if it does.
     """
 
     module: Any
@@ -37,6 +38,7 @@ class Loading:
     sized: tuple[str, ...]
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
+    nested: str = ""
 
 
 def loading(scene: Scene) -> Loading | None:
@@ -53,6 +55,10 @@ def loading(scene: Scene) -> Loading | None:
         for name, value in (state.items() if isinstance(state, Mapping) else ())
         if is_tensor(value)
     }
+    if have and not given and isinstance(state, Mapping):
+        inner = [key for key, value in state.items() if isinstance(key, str) and _holds_tensors(value)]
+        if inner:
+            return Loading(module, have, {}, (), tuple(have), tuple(map(str, state)), inner[0])
     if not given or not have:
         sizes = _SIZE.findall(words)
         lists = {kind: re.findall(r"\"([^\"]+)\"", names) for kind, names in _LIST.findall(words)}
@@ -70,6 +76,10 @@ def loading(scene: Scene) -> Loading | None:
         tuple(name for name in have if name not in given),
         tuple(name for name in given if name not in have),
     )
+
+
+def _holds_tensors(value: Any) -> bool:
+    return issubclass(type(value), dict) and any(is_tensor(one) for one in list(dict.values(value))[:50])
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Whatever the module and the exception are like: a finding, no code of the user's run, no exception of our own."""
+"""Whatever the module and the exception are like: a finding, no code of the user run, no error of our own."""
 
 from __future__ import annotations
 
