@@ -827,7 +827,20 @@ class _Search:
                 if value.shape[index] != self.frame.T:
                     named = (*named[:index], "S", *named[index + 1 :])
             return named if len(named) == value.dim() else (None,) * value.dim()
+        if role in _MASKS and value.dim() >= 2:
+            return self._mask_axes(value)
         return (None,) * value.dim()
+
+    def _mask_axes(self, value: Tensor) -> tuple[str | None, ...]:
+        """Axes of a mask that the user gave, as far as its sizes tell them."""
+        names: list[str | None] = [None] * value.dim()
+        if value.shape[-1] == self._keys():
+            names[-1] = "S"
+        if value.shape[-2] == self.frame.T and self.frame.T not in (1, self.frame.B):
+            names[-2] = "T"
+        if names[0] is None and value.shape[0] == self.frame.B and self.frame.B > 1:
+            names[0] = "B"
+        return tuple(names)
 
     def _say(self, values: Mapping[str, Any]) -> str:
         parts: list[str] = []

@@ -194,6 +194,13 @@ def test_given_inputs_are_kept_and_the_rest_is_made_to_fit() -> None:
     assert call.axes["x"] == ("B", "T", "C") and "x" not in call.guessed
 
 
+def test_axes_of_a_given_mask_are_told_by_its_sizes() -> None:
+    built = build("shapes.py:Masked")
+    for shape, axes in (((7, 7), ("T", "S")), ((2, 1, 1, 7), ("B", None, None, "S")), ((2, 7), ("B", "S"))):
+        call = inputs(built, f"mask=torch.zeros({shape}).bool()")
+        assert call.axes["mask"] == axes
+
+
 @pytest.mark.parametrize(
     ("text", "name", "expression"),
     [
