@@ -17,7 +17,7 @@ from torch import nn
 from torch.compiler import is_compiling, is_dynamo_compiling
 
 from attnscope.runner.memory import Memory, at_rest
-from attnscope.runner.opaque import FUSED, PLAIN, is_fused, kind_of, without
+from attnscope.runner.opaque import FUSED, KINDS, PLAIN, is_fused, kind_of, without
 from attnscope.runner.recorder import ScriptRecorder
 from attnscope.runner.tracebacks import stripped
 
@@ -98,12 +98,27 @@ def _tell_compiler(old: Any, new: Any) -> None:
 
 
 def _wrapped_calls(original: Callable[..., Any]) -> Any:
+    kinds, local = KINDS, _local
+
     @functools.wraps(original)
     def _call_impl(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         if is_dynamo_compiling():
             return original(module, *args, **kwargs)
         try:
-            return _watched(original, module, args, kwargs)
+            try:
+                thread = local.state
+            except AttributeError:
+                thread = _thread()
+            recorder = thread.recorder
+            if thread.off or recorder is None:
+                return _unrecorded(original, thread, module, args, kwargs)
+            left = recorder.enter(module, args, kwargs)
+            try:
+                if kinds.get(type(module)) is PLAIN:
+                    return original(module, *args, **kwargs)
+                return _of_a_kind(original, thread, recorder, module, args, kwargs)
+            finally:
+                recorder.leave(left)
         except BaseException as error:
             # A bare `raise` adds no frame: who catches this sees the traceback as it would be without us.
             error.__traceback__ = stripped(error.__traceback__)
@@ -112,46 +127,60 @@ def _wrapped_calls(original: Callable[..., Any]) -> Any:
     return _call_impl
 
 
-def _watched(
-    original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    thread = _thread()
-    if thread.off:
-        return original(module, *args, **kwargs)
-    recorder = thread.recorder
-    if recorder is None:
-        return _outermost(original, thread, module, args, kwargs)
-    recorder.enter(module, args, kwargs)
-    try:
-        kind = kind_of(module)
-        # With attention wanted, the inside of PyTorch's own layers is wanted too.
-        if kind is FUSED and (recorder.recording.capture is not None or not is_fused(module)):
-            kind = PLAIN
-        if kind is not PLAIN:
-            name = type(module).__name__ if kind is FUSED else kind
-            return _aside(thread, recorder, name, functools.partial(original, module), args, kwargs)
-        return original(module, *args, **kwargs)
-    finally:
-        recorder.leave()
-
-
-def _outermost(
+def _unrecorded(
     original: Callable[..., Any],
     thread: _Thread,
     module: nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    watcher = next((one for one in reversed(_watchers) if one.wants(module)), None)
-    if watcher is None or _in_backward_or_tracing():
+    """A call outside of any that is recorded, or inside of something opaque."""
+    if thread.off or _in_backward_or_tracing():
         return original(module, *args, **kwargs)
+    watcher = next((one for one in reversed(_watchers) if one.wants(module)), None)
+    if watcher is None:
+        return original(module, *args, **kwargs)
+    return _outermost(original, thread, watcher, module, args, kwargs)
+
+
+def _of_a_kind(
+    original: Callable[..., Any],
+    thread: _Thread,
+    recorder: ScriptRecorder,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """A call of a module whose inside may have to run without the mode."""
+    kind = kind_of(module)
+    # With attention wanted, the inside of PyTorch's own layers is wanted too.
+    if kind is FUSED and (recorder.recording.capture is not None or not is_fused(module)):
+        kind = PLAIN
+    if kind is PLAIN:
+        return original(module, *args, **kwargs)
+    name = type(module).__name__ if kind is FUSED else kind
+    return _aside(thread, recorder, name, functools.partial(original, module), args, kwargs)
+
+
+def _outermost(
+    original: Callable[..., Any],
+    thread: _Thread,
+    watcher: Watcher,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
     recorder = watcher.recorder(module, args, kwargs)
     grad = torch.is_grad_enabled()
     failure: BaseException | None = None
     thread.recorder = recorder
     try:
         with recorder:
-            return _watched(original, module, args, kwargs)
+            left = recorder.enter(module, args, kwargs)
+            try:
+                return _of_a_kind(original, thread, recorder, module, args, kwargs)
+            finally:
+                recorder.leave(left)
     except BaseException as error:
         error.__traceback__ = stripped(error.__traceback__)  # it is known again by its innermost frame
         failure = error

@@ -12,7 +12,7 @@ from attnscope.diagnostic import Diagnostic, Label, Report
 from attnscope.ops import op_of
 from attnscope.recording import Event, Recording
 from attnscope.runner.explain import trace_of
-from attnscope.runner.recorder import ScriptRecorder
+from attnscope.runner.recorder import Left, ScriptRecorder
 from attnscope.schema import Step
 from attnscope.steps import Steps
 from attnscope.tensors import refs_in, tensors_in
@@ -60,14 +60,15 @@ class NanRecorder(ScriptRecorder):
                 raise NanStop
         return result
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        super().enter(module, args, kwargs)
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Left:
+        left = super().enter(module, args, kwargs)
         if not self._looked:
             self._looked = True
             bad = next(((n, p) for n, p in module.named_parameters() if has_nan(p)), None)
             if bad is not None:
                 self._found(self._in_parameter(*bad))
                 raise NanStop
+        return left
 
     # -- what is said ----------------------------------------------------------------------------------
 

@@ -17,14 +17,14 @@ _push_mode: Any = overrides._push_mode
 
 PLAIN, COMPILED, SCRIPTED, FUSED = "", "compiled", "scripted", "fused"
 
-_KINDS: dict[type, str] = {}
+KINDS: dict[type, str] = {}
 _FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 
 
 def kind_of(module: nn.Module) -> str:
     """What stands in the way of watching a module's inside, if anything."""
     cls = type(module)
-    kind = _KINDS.get(cls)
+    kind = KINDS.get(cls)
     if kind is None:
         if cls.__name__ == "OptimizedModule":  # its own file takes a second to import
             kind = COMPILED
@@ -32,7 +32,7 @@ def kind_of(module: nn.Module) -> str:
             kind = SCRIPTED
         else:
             kind = FUSED if isinstance(module, _FUSED) else PLAIN
-        _KINDS[cls] = kind
+        KINDS[cls] = kind
     return kind
 
 

@@ -10,7 +10,7 @@ import runpy
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from types import CodeType, ModuleType
 
 from attnscope.errors import UsageError
@@ -59,13 +59,15 @@ class Program:
         loader = (SourcelessFileLoader if file.endswith(".pyc") else SourceFileLoader)("__main__", file)
         main = _fresh_main(loader)
         main.__file__ = file
-        main.__cached__ = None  # type: ignore[attr-defined]
+        main.__dict__["__cached__"] = None
         exec(_code(file), main.__dict__)
 
     def _stdin(self) -> None:
         self._settle("", "-")
         source = sys.stdin.buffer.read()
-        main = _fresh_main(None)
+        main = _fresh_main(BuiltinImporter)
+        main.__file__ = "<stdin>"
+        main.__dict__["__cached__"] = None
         exec(compile(source, "<stdin>", "exec", dont_inherit=True), main.__dict__)
 
     def _module(self) -> Callable[[], object]:
@@ -107,11 +109,10 @@ def _fresh_main(loader: object) -> ModuleType:
 
 def _code(file: str) -> CodeType:
     with io.open_code(file) as stream:
-        code = pkgutil.read_code(stream)  # type: ignore[attr-defined]
+        code: CodeType | None = vars(pkgutil)["read_code"](stream)  # of a .pyc
         if code is None:
             stream.seek(0)
             code = compile(stream.read(), file, "exec", dont_inherit=True)
-    assert isinstance(code, CodeType)
     return code
 
 

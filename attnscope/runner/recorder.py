@@ -16,6 +16,9 @@ from attnscope.tensors import Ref, is_tensor
 MOST_EVENTS = 20_000
 """Events, sizes and module calls that one recording holds; beyond that it begins anew with what follows."""
 
+Left = tuple[int, int]
+"""The call around the one that begins, and how often the recording had begun anew."""
+
 _NOTHING: Mapping[str, Any] = {}
 _OPAQUE: dict[str, Op] = {}
 
@@ -27,7 +30,8 @@ class ScriptRecorder(Recorder):
         super().__init__(recording)
         self.restarts = 0
         self.opaque: set[str] = set()
-        self._stack: list[int] = []
+        self._calls = recording.calls
+        self._running = 0
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -60,17 +64,31 @@ class ScriptRecorder(Recorder):
 
     # -- module calls ----------------------------------------------------------------------------------
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """A module's call begins."""
-        calls = self.recording.calls
-        parent, self.call = self.call, len(calls)
-        self._stack.append(self.call)
-        numbered = self._numbered
-        inputs = tuple([numbered(x) if is_tensor(x) else None for x in args])
-        named = {name: numbered(x) for name, x in kwargs.items() if is_tensor(x)} if kwargs else _NOTHING
-        calls.append((module, parent, inputs, named))
-        if len(calls) > MOST_EVENTS or len(self.recording.sizes) > MOST_EVENTS:
+    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Left:
+        """A module's call begins; `leave` wants back what this returns."""
+        calls = self._calls
+        left = (self.call, self.restarts)
+        self.call = len(calls)
+        self._running += 1
+        inputs: tuple[Ref | None, ...]
+        if len(args) == 1 and issubclass(type(args[0]), Tensor):
+            number = self._serials.get(id(args[0]))
+            inputs = (self._numbered(args[0]) if number is None else number,)
+        else:
+            inputs = tuple([self._numbered(x) if is_tensor(x) else None for x in args])
+        named = _NOTHING
+        if kwargs:
+            named = {name: self._numbered(x) for name, x in kwargs.items() if is_tensor(x)}
+        calls.append((module, left[0], inputs, named))
+        if self.call >= MOST_EVENTS or len(self.recording.sizes) > MOST_EVENTS:
             self._begin_anew()
+        return left
+
+    def leave(self, left: Left) -> None:
+        """The innermost call of a module is over."""
+        self._running -= 1
+        # After a new beginning the calls that still run have the numbers 0, 1 …
+        self.call = left[0] if left[1] == self.restarts else self._running - 1
 
     def _numbered(self, tensor: Tensor) -> Ref:
         number = self._serials.get(id(tensor))
@@ -78,11 +96,6 @@ class ScriptRecorder(Recorder):
             return number
         with torch._C.DisableTorchFunction():  # the mode is on here: `.shape` would be noted as a step
             return self.serial(tensor)
-
-    def leave(self) -> None:
-        """The innermost call of a module is over."""
-        self._stack.pop()
-        self.call = self._stack[-1] if self._stack else -1
 
     def note_opaque(
         self,
@@ -110,12 +123,16 @@ class ScriptRecorder(Recorder):
     def _begin_anew(self) -> None:
         """Forget what was noted but for the module calls that are still running."""
         recording = self.recording
-        running = [recording.calls[index][0] for index in self._stack]
+        running = []
+        place = self.call
+        while place >= 0:
+            running.append(self._calls[place][0])
+            place = self._calls[place][1]
         for noted in (recording.raw, recording.sizes, recording.made):
             noted.clear()
         for table in (recording.leaves, self._serials):
             table.clear()
-        recording.calls[:] = [(module, index - 1, (), _NOTHING) for index, module in enumerate(running)]
-        self._stack[:] = range(len(running))
+        running.reverse()
+        self._calls[:] = [(module, index - 1, (), _NOTHING) for index, module in enumerate(running)]
         self.call = len(running) - 1
         self.restarts += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import zip_longest
 from types import TracebackType
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -43,7 +44,7 @@ def stripped(traceback: TracebackType | None) -> TracebackType | None:
             elif kept and kept[-1].tb_frame.f_code is code and "torch" in code.co_filename:
                 del kept[-1]
         kept.append(entry)
-    for entry, following in zip(kept, [*kept[1:], None], strict=True):
+    for entry, following in zip_longest(kept, kept[1:]):
         if entry.tb_next is not following:
             entry.tb_next = following
     return kept[0] if kept else None

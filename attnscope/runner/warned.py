@@ -6,6 +6,7 @@ the recorder's place is issued again with the place of the source.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from types import FrameType
@@ -13,6 +14,7 @@ from typing import Any
 
 from attnscope.runner.tracebacks import is_own
 
+_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
 _MODULES = ("attnscope.recorder", "attnscope.runner.recorder", "attnscope.runner.calls")
 
 
@@ -21,17 +23,20 @@ def attribute_to_source() -> None:
     show = warnings._showwarnmsg  # type: ignore[attr-defined]
 
     def _showwarnmsg(message: Any) -> None:
-        frame = _source_of(message) if is_own(str(message.filename)) else None
-        if frame is None:
+        frame, outside = _frame_of(message)
+        if not outside and (frame is None or not is_own(frame.f_code.co_filename)):
             show(message)
             return
+        while frame is not None and not outside and _leads_to_recorder(frame):
+            frame = frame.f_back
         _forget(message)
-        scope = frame.f_globals
+        # Where there is no caller any more, Python names `sys`.
+        place = ("sys", 1) if outside or frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        scope = vars(sys) if outside or frame is None else frame.f_globals
         warnings.warn_explicit(
             message.message,
             message.category,
-            frame.f_code.co_filename,
-            frame.f_lineno,
+            *place,
             module=scope.get("__name__") or "<unknown>",
             registry=scope.setdefault("__warningregistry__", {}),
             source=message.source,
@@ -40,16 +45,17 @@ def attribute_to_source() -> None:
     warnings._showwarnmsg = _showwarnmsg  # type: ignore[attr-defined]
 
 
-def _source_of(message: Any) -> FrameType | None:
-    """The frame that made the call on whose behalf the recorder stands at the place of the warning."""
+def _frame_of(message: Any) -> tuple[FrameType | None, bool]:
+    """The frame that a warning names, and whether it stands above the script, among what started it."""
     frame: FrameType | None = sys._getframe(2)
+    outside = False
     while frame is not None:
-        if frame.f_code.co_filename == message.filename and frame.f_lineno == message.lineno:
-            break
+        name = frame.f_code.co_filename
+        outside = outside or name == _PROGRAM
+        if name == message.filename and frame.f_lineno == message.lineno:
+            return frame, outside
         frame = frame.f_back
-    while frame is not None and _leads_to_recorder(frame):
-        frame = frame.f_back
-    return frame
+    return None, False
 
 
 def _leads_to_recorder(frame: FrameType) -> bool:
