@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -106,14 +106,14 @@ _CANONICAL = {
 
 _ALWAYS_NEW = frozenset(
     """
-    matmul mm bmm baddbmm addmm addbmm einsum linear bilinear softmax log_softmax add sub mul div
+    matmul mm bmm baddbmm addmm addbmm linear bilinear softmax log_softmax add sub mul div
     pow neg abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu eq ne lt le gt ge and or xor
     invert masked_fill where layer_norm rms_norm group_norm embedding cat stack tril triu ones zeros
     full empty arange eye rand randn ones_like zeros_like full_like empty_like rand_like randn_like
     linspace tensor sum mean var std amax amin argmax argmin cumsum logsumexp gather index_select
     scaled_dot_product_attention outer topk sort multi_head_attention_forward new_zeros new_ones
     new_full new_empty masked_select logical_and logical_or logical_not softplus clamp minimum
-    maximum pad
+    maximum pad hstack vstack dstack
     """.split()
 )
 _ALWAYS_VIEW = frozenset(
@@ -124,14 +124,15 @@ _ALWAYS_VIEW = frozenset(
 )
 _COPIES = frozenset(
     """
-    reshape contiguous clone to repeat repeat_interleave flatten cat stack float half double
-    bfloat16 long int bool type type_as tile flip roll cpu cuda ravel hstack vstack cast
+    reshape contiguous clone to repeat repeat_interleave flatten float half double
+    bfloat16 long int bool type type_as tile flip roll cpu cuda ravel cast
     """.split()
 )
 _SIZES = frozenset({"shape", "size", "len"})
 _GETTERS = frozenset({"T", "mT", "H", "mH", "data", "real", "imag", "grad"})
 
 KNOWN: dict[Any, Op] = {}
+_WRITING: dict[tuple[Op, bool], Op] = {}
 
 
 def op_of(func: Any) -> Op:
@@ -139,6 +140,20 @@ def op_of(func: Any) -> Op:
     known = KNOWN.get(func)
     if known is None:
         known = KNOWN[func] = _describe(func)
+    return known
+
+
+def writing(op: Op, kwargs: Mapping[str, Any]) -> Op:
+    """The `Op` of a call that may have been told to write: `inplace=True`, or `out=` a tensor."""
+    into = kwargs.get("out") is not None
+    if not into and not kwargs.get("inplace"):
+        return op
+    known = _WRITING.get((op, into))
+    if known is None:
+        name = op.name if into else f"{op.name}_"
+        known = _WRITING[op, into] = replace(
+            op, name=name, memory=IN_PLACE, writes=True, out=into, careful=True
+        )
     return known
 
 

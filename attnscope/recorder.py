@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from attnscope.ops import KNOWN, VIEW, Op, op_of
+from attnscope.ops import KNOWN, VIEW, Op, op_of, writing
 from attnscope.preserve import Guard
 from attnscope.recording import Event, Recording
 from attnscope.tensors import Ref, facts_of, storage_of, strides_of, to_numpy
@@ -93,6 +93,8 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         op = KNOWN.get(func) or op_of(func)
+        if kwargs and ("inplace" in kwargs or "out" in kwargs):
+            op = writing(op, kwargs)
         if op.careful:
             return self._careful(op, func, args, kwargs or _NOTHING)
         try:

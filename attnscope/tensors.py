@@ -46,12 +46,17 @@ def strides_of(tensor: Tensor) -> tuple[int, ...]:
 
 def to_numpy(tensor: Tensor) -> Any:
     """The values at this moment, as a numpy array of its own (float32 for half types); None without any."""
-    value = tensor.detach()
-    if value.is_meta or value.layout is not torch.strided:
+    try:
+        value = tensor.detach()
+        if value.is_meta or value.layout is not torch.strided:
+            return None
+        if value.is_quantized:
+            value = value.dequantize()
+        if value.dtype in (torch.bfloat16, torch.float16):
+            value = value.float()
+        return value.resolve_conj().resolve_neg().cpu().numpy().copy()
+    except (RuntimeError, TypeError):  # inside `vmap` and its like there are no values to be had
         return None
-    if value.dtype in (torch.bfloat16, torch.float16):
-        value = value.float()
-    return value.resolve_conj().resolve_neg().cpu().numpy().copy()
 
 
 def refs_in(frozen: Sequence[Any]) -> Iterator[int]:

@@ -29,6 +29,8 @@ class Meddler(nn.Module):
         self.norm = nn.BatchNorm1d(5)
         self.register_buffer("cache", torch.zeros(5, 3))
         self.plain = torch.zeros(4)
+        self.second_plain = torch.zeros(4)
+        self.third_plain = -torch.ones(4)
         self.log: list[Tensor] = []
         self.table: dict[str, Any] = {"keep": {"deep": torch.zeros(2)}}
         self.names = {"a"}
@@ -44,6 +46,8 @@ class Meddler(nn.Module):
         self.cache[:, 0] = 3
         self.cache.view(-1)[3:].fill_(9)
         self.plain.zero_().add_(4)
+        torch.add(self.second_plain, 1, out=self.second_plain)
+        nn.functional.relu(self.third_plain, inplace=True)
         self.table["keep"]["deep"].fill_(1)
         self.table["keep"]["new"] = 1
         self.table.pop("keep")
@@ -87,7 +91,8 @@ def facts(module: Meddler, x: Tensor, extra: dict[str, Any]) -> list[Any]:
                 items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
                 found.append([(key, id(item)) for key, item in items])
         found += [tensor.tolist() for tensor in [*part.parameters(), *part.buffers()]]
-    found += [module.plain.tolist(), module.table["keep"]["deep"].tolist(), list(module.table["keep"])]
+    found += [module.plain.tolist(), module.second_plain.tolist(), module.third_plain.tolist()]
+    found += [module.table["keep"]["deep"].tolist(), list(module.table["keep"])]
     found += [set(module.names), x.tolist(), list(extra), list(extra["list"]), extra["tensor"].tolist()]
     found += [torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()]
     found += [torch.is_grad_enabled(), torch.get_default_dtype(), sys.getrecursionlimit()]
