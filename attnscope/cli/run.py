@@ -12,7 +12,7 @@ from attnscope.cli.parsing import Command as PlainCommand
 from attnscope.errors import UsageError
 from attnscope.runner.program import Program, split
 
-EXAMPLES = ("attnscope run train.py --lr 0.001", "attnscope run --nan -m package.train")
+EXAMPLES = ("attnscope run samples/train.py", "attnscope run --nan samples/train.py --mended")
 
 _WITH_VALUE = frozenset({"-o", "--output", "--width", "--color"})
 
