@@ -79,14 +79,15 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         setting = scene.setting(name)
         if setting is not None:
             labels.append(scene.label(setting.target, _label(best, setting.registered)))
-        whole = _whole(scene, found)
-        return scene.finding(
-            CODE,
-            message,
-            label=_read_label(scene, found),
-            labels=labels,
-            help=f"read `{whole.replace(f'{_me(scene)}.{found.name}', best.text, 1)}`",
-        )
+        whole = _whole(scene, found).replace(f"{_me(scene)}.{found.name}", best.text, 1)
+        alike = nearness(found.name, best.name) >= 0.62
+        fits = use.sliced is not None and is_tensor(best.value) and best.value.dim() == use.sliced
+        cure = f"read `{whole}`"
+        if not alike and not fits:
+            cure = f"read `{whole}`, if that is what is meant: nothing else reads it"
+            if best.read:
+                cure = f"read `{whole}`, if that is what is meant"
+        return scene.finding(CODE, message, label=_read_label(scene, found), labels=labels, help=cure)
     local = _kept_local(scene, found)
     if local is not None:
         node, text, cure = local
@@ -238,7 +239,7 @@ def _own(owner: Any) -> dict[str, Any]:
             kept = own.get(table)
             if isinstance(kept, dict):
                 tables.update(kept)
-        own = {k: v for k, v in own.items() if k not in INTERNALS} | tables
+        own = {k: v for k, v in own.items() if k not in INTERNALS or k == "training"} | tables
     return {k: v for k, v in own.items() if isinstance(k, str)}
 
 

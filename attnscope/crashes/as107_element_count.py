@@ -56,7 +56,13 @@ def target(scene: Scene) -> tuple[ast.expr, Any, list[ast.expr], list[Any]] | No
         if isinstance(inner, ast.Tuple | ast.List) and len(inner.elts) == len(values):
             return node, tensor, list(inner.elts), values
         return node, tensor, [inner] * len(values), values
-    return node, tensor, [one for one, _ in rest], [value for _, value in rest]
+    flat: list[tuple[ast.expr, Any]] = []
+    for one, value in rest:  # `x.view(*x.shape[:2], H, D)`
+        if isinstance(value, tuple | list):
+            flat += [(one, item) for item in value]
+        else:
+            flat.append((one, value))
+    return node, tensor, [one for one, _ in flat], [value for _, value in flat]
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:

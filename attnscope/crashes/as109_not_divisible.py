@@ -26,7 +26,7 @@ from typing import Any
 
 from attnscope.crashes.as107_element_count import target
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.suspects import trail
+from attnscope.crashes.suspects import lengths, trail
 from attnscope.crashes.syntax import guards
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic, Label
@@ -107,7 +107,10 @@ def _viewed(scene: Scene) -> Diagnostic | None:
             break
         ints = ints[1:]
     way = trail(scene, node)
+    tokens = lengths(scene)
     for parts_node, parts in ints:
+        if parts in tokens:
+            continue
         for other_node, other in ints:
             if (
                 parts_node is other_node

@@ -144,6 +144,12 @@ def _call(scene: Scene, right: ast.Call, value: Any, names: int) -> tuple[list[L
             if other:
                 return labels, f"{given}: split along axis {other[0]}, which has {names * first}"
         return labels, f"{given}: make axis {axis} ({whole}) into {names} parts"
+    whole = scene.value(right)
+    if is_tensor(whole) and whole.dim():
+        given = f"`{scene.text(right, 50)}` is {scene.shape(whole, right)}: unpacking goes along axis 0"
+        last = int(whole.shape[-1])
+        cut = f"; cut it first, `.chunk({names}, dim=-1)`" if last % names == 0 and whole.dim() > 1 else ""
+        return _layer_label(scene, right), given + cut
     if is_module(op.callee) and type(op.callee).__name__ == "MultiheadAttention":
         return labels, "`nn.MultiheadAttention` returns two values: `output, weights = …`"
     if isinstance(value, tuple | list):

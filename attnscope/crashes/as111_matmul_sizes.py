@@ -107,6 +107,9 @@ def _cure(scene: Scene, left_node: ast.AST, left: Any, right_node: ast.AST, righ
     repeated = _repeat(scene, left_node, left, right_node, right)
     if repeated:
         return repeated
+    if left.dim() == 4 and right.dim() == 3:
+        text = scene.text(right_node, 40)
+        return f"cut `{text}` into heads as well: it has 3 axes, `{scene.text(left_node, 40)}` has 4"
     reason = misfit(left, right) or ""
     if "columns" in reason:
         return (

@@ -112,7 +112,17 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         f"`{layer}` takes {features} features, `{text}` {scene.shape(value, node)} has {have}",
         label=f"given {have} features",
         labels=unique(labels),
-        help=_cure(scene, features, have, node, value, layer, weights, lost),
+        help=_cure(
+            scene,
+            features,
+            have,
+            node,
+            value,
+            layer,
+            weights,
+            lost,
+            read(op.callee, "out_features") if is_module(op.callee) else None,
+        ),
     )
 
 
@@ -153,6 +163,7 @@ def _cure(
     layer: str,
     weights: Link | None,
     lost: ast.stmt | None,
+    gives: object,
 ) -> str:
     text = scene.text(node, 50)
     if weights is not None:
@@ -164,6 +175,10 @@ def _cure(
             )
         return f"project the context, the weights `{short}` times the values, not the weights themselves"
     shape = [int(n) for n in value.shape]
+    if gives == have:
+        return f"swap the sizes of `{layer}`: `nn.Linear({have}, {features})`"
+    if "…" in text:
+        text = "it"
     other = [axis for axis, size in enumerate(shape[:-1]) if size == features]
     if other:
         return (

@@ -327,6 +327,9 @@ def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
             cure = f"give [{tokens}, {keys}], or [B * heads, T, S] = [{batch * heads}, {tokens}, {keys}]"
         elif len(shape) == 2 and shape[0] == shape[1] and shape[0] > max(tokens, keys):
             why, cure = f"not cut to T {tokens}", f"cut it to the text: `{text}[:{tokens}, :{keys}]`"
+            if shape[0] == int(query[1].shape[-1]):
+                why = f"{shape[0]} is the number of channels, T is {tokens}"
+                cure = f"make the mask for T {tokens}: `{scene.text(query[0])}.size({1 if first else 0})`"
         elif shape == (batch, keys):
             why = "one row per sequence"
             cure = f"this is a padding mask: give it as `key_padding_mask={text}`"

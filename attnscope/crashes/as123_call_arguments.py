@@ -62,11 +62,11 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     if torch_words:
         return scene.finding(
             CODE,
-            f"`{torch_words[1]}` takes a {torch_words[4]} as "
-            f"`{torch_words[2]}`, and is given a {torch_words[5]}",
+            f"`{torch_words[1]}` takes `{torch_words[4]}` as "
+            f"`{torch_words[2]}`, and is given `{torch_words[5]}`",
             label=f"argument {torch_words[3]}",
             labels=_argument_label(scene, int(torch_words[3])),
-            help=f"give a {torch_words[4]} as argument {torch_words[3]}",
+            help=f"give `{torch_words[4]}` as argument {torch_words[3]}",
         )
     overload = _OVERLOAD.search(words)
     if overload:

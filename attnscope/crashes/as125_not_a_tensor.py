@@ -81,9 +81,17 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     node, value = found
     kind = "None" if value is None else type(value).__name__
     text = scene.text(node, 50)
-    words = {"None": "None", "tuple": "a tuple", "list": "a list", "dict": "a dict", "str": "a string"}.get(
-        kind, f"a `{kind}`"
-    )
+    words = {
+        "None": "None",
+        "int": "an integer",
+        "float": "a number",
+        "bool": "True or False",
+        "type": "a type",
+        "tuple": "a tuple",
+        "list": "a list",
+        "dict": "a dict",
+        "str": "a string",
+    }.get(kind, f"a `{kind}`")
     if isinstance(value, tuple | list) and value:
         words += f" of {len(value)}"
     use = _use(scene, node, value)
@@ -165,6 +173,10 @@ def _origin(scene: Scene, node: ast.expr, value: Any) -> tuple[list[Label], str]
     text = scene.text(node, 50)
     labels: list[Label] = []
     cure = f"make `{text}` a tensor before it is used"
+    if type(value) in (int, float, bool):
+        cure = f"`{text}` is {value}: give the tensor that is meant in its place"
+    if isinstance(value, type):
+        cure = f"give the tensor that is meant in place of `{text}`"
     links = scene.history(node)
     for link in links[:4]:
         if link.kind == "def":

@@ -21,6 +21,7 @@ Cure: divide with `//`, or give the size that was meant.
 from __future__ import annotations
 
 import ast
+import math
 
 import torch
 
@@ -154,6 +155,8 @@ def _report(scene: Scene, wrong: ast.expr) -> Diagnostic:
                 division = next((n for n in ast.walk(setting.node) if _divides(n)), division)
     division = division or next((n for n in ast.walk(wrong) if _divides(n)), None)
     cure = f"give an integer: `int({scene.text(wrong)})`"
+    if not math.isfinite(value):
+        cure = "give the size that is meant: this is another argument's place"
     if isinstance(division, ast.BinOp):
         cure = f"divide with `//`: `{scene.text(division.left)} // {scene.text(division.right)}`"
     return scene.finding(
