@@ -152,7 +152,7 @@ class Calls:
             kwargs = {name: leaf if item is main else item for name, item in kwargs.items()}
 
         def call() -> Any:
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             with torch.set_grad_enabled(grad):
                 return module(*args, **kwargs)
 
@@ -245,7 +245,7 @@ def _make(
         return Calls(side, _as_given(inputs, parameters, layout), parameters)
     state = torch.get_rng_state()
     try:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         made = make_inputs(side.built, inputs, batch=BATCH, length=length, layout=layout, causal=causal)
     finally:
         torch.set_rng_state(state)
@@ -259,7 +259,7 @@ def _one_input(inputs: Sequence[Any], layout: str | None, seed: int) -> Tensor |
     value = inputs[0]
     if isinstance(value, str):
         names = {"torch": torch, "B": BATCH, "T": max(LENGTHS)}
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         value = value_of(parse_binding(value).expression, names, "--input")
     if not isinstance(value, Tensor) or value.dim() not in (2, 3):
         raise UsageError(

@@ -203,7 +203,7 @@ def _equal(lab: Lab) -> bool:
 
 
 def _both_raise(lab: Lab) -> None:
-    one, two = lab.both(lab.modules(native=True), lab.batch, lab.length)
+    one, two = lab.both(lab.modules(native=True), lab.batch, lab.length, own=True)
     if one.error is not None and two.error is not None:
         raise UsageError(
             f"neither can be called: A raises {said(one.error)}; B raises {said(two.error)}",
@@ -225,35 +225,40 @@ def _explained(lab: Lab, calls: tuple[Calls, Calls], maps: Sequence[str]) -> str
 
 def _walks(lab: Lab, shown: Outcome | None) -> tuple[tuple[Walk, Walk], Matching]:
     """Both traces of the call that shows the difference, else of a short usual call."""
-    batch, length = (min(2, lab.batch), min(5, lab.length))
-    native = shown is not None and any(shown.error)
+    batch, length = min(2, lab.batch), min(5, lab.length)
+    own = shown is not None and shown.own
+    dtype = shown.dtype if shown is not None else None
     if shown is not None and shown.call is not None:
         batch, length = shown.call
-        if not native and min(2, batch) and lab.length > 5 and length > 5:
-            batch, length = _smaller(lab, batch, length)
+        if length > 5:
+            batch, length = _smaller(lab, shown, batch, length)
     walks = []
-    for number, (calls, module) in enumerate(zip(lab.sides, lab.modules(native=native), strict=True)):
+    for number, (calls, module) in enumerate(zip(lab.sides, lab.modules(dtype, native=own), strict=True)):
         if shown is not None and shown.calls is not None:
             args, kwargs = shown.calls[number]
         else:
-            args, kwargs = calls.at(batch, length, None if native else lab.dtype)
+            args, kwargs = calls.at(batch, length, None if own else dtype or lab.dtype)
         walks.append(walk(calls, module, args, kwargs))
     pair = walks[0], walks[1]
     return pair, match(*pair)
 
 
-def _smaller(lab: Lab, batch: int, length: int) -> tuple[int, int]:
+def _smaller(lab: Lab, shown: Outcome, batch: int, length: int) -> tuple[int, int]:
     """A smaller call that shows the difference too: shorter traces are easier to read."""
     for size in ((min(2, batch), 5), (batch, 5), (min(2, batch), 7)):
-        one, two = lab.both(lab.modules(), *size)
-        if one.ran and two.ran and not lab.gap(one, two).equal:
+        modules = lab.modules(shown.dtype, native=shown.own)
+        one, two = lab.both(modules, *size, dtype=shown.dtype, own=shown.own)
+        if any(shown.error):
+            if one.ran != two.ran:
+                return size
+        elif one.ran and two.ran and not lab.gap(one, two).equal:
             return size
     return batch, length
 
 
 def _raised(outcomes: Sequence[Outcome]) -> tuple[str, str]:
     for outcome in outcomes:
-        if any(outcome.error):
+        if outcome.kind == "function" and any(outcome.error):
             return tuple(said(e) if e else "" for e in outcome.error)  # type: ignore[return-value]
     return "", ""
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from attnscope.comparison import ComparedRun
-from attnscope.equivalence.calls import LENGTHS, Result
+from attnscope.equivalence.calls import LENGTHS, Calls, Result
 from attnscope.equivalence.differences import TOLERANCE, Gap, gap, place
 from attnscope.equivalence.lab import Lab
 from attnscope.equivalence.parameters import Table
+from attnscope.equivalence.traces import walk
 from attnscope.loader.expressions import printable
 from attnscope.loader.importing import run_user_code
+from attnscope.preserve import walk as walk_modules
 
 Kind = Literal["function", "state", "warning"]
 
@@ -24,7 +27,8 @@ Kind = Literal["function", "state", "warning"]
 class Outcome:
     """One experiment. `kind` says what a difference means: another function, or another state around it.
 
-    `call` is the call to trace for it: batch, length and, where it is another than usual, both arguments.
+    `call` is the call to trace for it: batch and length; `calls` has both sides' own arguments.
+    `own`: the modules and inputs were as given; else `dtype` (None: the lab's) says what they were cast to.
     """
 
     run: ComparedRun
@@ -32,6 +36,8 @@ class Outcome:
     say: str = ""
     error: tuple[BaseException | None, BaseException | None] = (None, None)
     call: tuple[int, int] | None = None
+    own: bool = False
+    dtype: torch.dtype | None = None
     calls: tuple[Any, Any] | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -103,16 +109,12 @@ def own_dtype(lab: Lab, dtype: torch.dtype | None) -> Outcome:
     except RuntimeError as error:
         return Outcome(ComparedRun("forward", f"cannot be cast: {said(error)}", None))
     used = dtype or _float(modules[0])
-    one, two = lab.both(modules, lab.batch, lab.length, grad=True, dtype=used if _moves(lab, used) else None)
+    one, two = lab.both(modules, lab.batch, lab.length, grad=True, dtype=dtype, own=dtype is None)
     name = str(used).removeprefix("torch.")
     outcome = compared(f"forward, {name}", lab, one, two, TOLERANCE.get(used, 1e-5))
     outcome.call = (lab.batch, lab.length)
+    outcome.own, outcome.dtype = dtype is None, dtype
     return outcome
-
-
-def _moves(lab: Lab, dtype: torch.dtype) -> bool:
-    """Whether inputs have to be cast: a user's own inputs stay as they are while nothing was asked for."""
-    return lab.dtype is not None or dtype is not torch.float32
 
 
 def _float(module: nn.Module) -> torch.dtype:
@@ -180,13 +182,13 @@ def gradients(lab: Lab) -> Iterator[Outcome]:
         yield Outcome(_gradient_gap(lab, modules, (one, two), name))
 
 
-def _backward(calls: Any, result: Result, direction: Tensor) -> BaseException | None:
+def _backward(calls: Calls, result: Result, direction: Tensor) -> BaseException | None:
     output = result.tensors[0]
     if not output.requires_grad:
         return None
     finite = torch.where(output.detach().isfinite(), direction.to(output.dtype), 0.0)
     try:
-        run_user_code(calls.side.environment, lambda: output.backward(finite))
+        run_user_code(calls.side.environment, partial(torch.autograd.backward, output, finite))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -290,17 +292,19 @@ def other_dtypes(lab: Lab) -> Iterator[Outcome]:
             continue
         outcome = compared(f"forward, {name}", lab, one, two, TOLERANCE[dtype])
         outcome.kind = "warning"
-        outcome.call = (lab.batch, lab.length)
+        outcome.call, outcome.dtype = (lab.batch, lab.length), dtype
         yield outcome
 
 
 def device(lab: Lab) -> Outcome | None:
     """Moved to another device (PyTorch's `meta`): a tensor that does not move with the module raises."""
     name = "moved to another device"
+    if not any(_may_stay(calls, module) for calls, module in zip(lab.sides, lab.modules(), strict=True)):
+        return Outcome(ComparedRun(name, "everything moves with both", True))
     results = []
     for calls, module in zip(lab.sides, lab.modules(native=True), strict=True):
         try:
-            moved = run_user_code(calls.side.environment, lambda m=module: m.to("meta"))
+            moved = run_user_code(calls.side.environment, partial(module.to, "meta"))
             args, kwargs = calls.at(lab.batch, lab.length, None)
             args, kwargs = _on_meta(args), _on_meta(kwargs)
             results.append(calls.run(moved, args, kwargs))
@@ -316,14 +320,33 @@ def device(lab: Lab) -> Outcome | None:
     if results[1 if stuck[0] else 0].error is not None:
         return None
     side = "A" if stuck[0] else "B"
-    error = results[0].error or results[1].error
-    text = f"{side} raises {said(error)}"
+    text = f"{side} raises {said(results[0].error or results[1].error)}"
     return Outcome(
         ComparedRun(name, text, False),
         kind="state",
         say=f"moved to another device, {text}",
         error=(results[0].error, results[1].error),
     )
+
+
+_FACTORIES = frozenset(
+    "arange empty eye full linspace logspace ones rand randint randn tensor tril_indices zeros".split()
+)
+
+
+def _may_stay(calls: Calls, module: nn.Module) -> bool:
+    """Whether a tensor is a plain attribute, or is made in a call without a device.
+
+    Only then the other device is tried: on `meta` PyTorch loads seconds' worth of its compiler.
+    """
+    for _, child in walk_modules(module):
+        for name, value in vars(child).items():
+            held = value if isinstance(value, list | tuple) else [value]
+            if not name.startswith("_") and any(isinstance(v, Tensor | nn.Module) for v in held):
+                return True
+    args, kwargs = calls.at(1, min(2, calls.length), None)
+    seen = walk(calls, module, args, kwargs)
+    return any(e.op.name in _FACTORIES and "device" not in e.kwargs for e in seen.recording.events)
 
 
 def _about_devices(error: BaseException) -> bool:

@@ -63,9 +63,13 @@ class Lab:
         seed: int = 1,
         grad: bool = False,
         dtype: torch.dtype | None = None,
+        own: bool = False,
     ) -> tuple[Result, Result]:
-        """Call both on the same first `length` tokens of the first `batch` entries."""
-        wanted = dtype or self.dtype
+        """Call both on the same first `length` tokens of the first `batch` entries.
+
+        Inputs are cast to `dtype` (default: the lab's); with `own` they stay as they were given.
+        """
+        wanted = None if own else dtype or self.dtype
         results = []
         for calls, module in zip(self.sides, modules, strict=True):
             args, kwargs = calls.at(batch, length, wanted)
@@ -93,9 +97,9 @@ def _share_statistics(a: nn.Module, b: nn.Module) -> None:
     known = dict(a.named_buffers())
     for name, value in b.named_buffers():
         other = known.get(name)
-        if name.rpartition(".")[2] in ("running_mean", "running_var") and other is not None:
-            if other.shape == value.shape:
-                value.copy_(other)
+        learned = name.rpartition(".")[2] in ("running_mean", "running_var")
+        if learned and other is not None and other.shape == value.shape:
+            value.copy_(other)
 
 
 def tolerance_of(dtype: torch.dtype | None, single: bool) -> float:

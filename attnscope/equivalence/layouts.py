@@ -90,9 +90,9 @@ def canonical(params: Sequence[Param], reading: Reading, heads: int | None, widt
     if reading.pairs and heads:
         for name in ("q", "k"):
             for part in ("weight", "bias"):
-                rows = found.get(f"{name}.{part}")
-                if rows is not None and rows.shape[0] % (2 * heads) == 0:
-                    found[f"{name}.{part}"] = _repair(rows, heads, reading.pairs)
+                turned = found.get(f"{name}.{part}")
+                if turned is not None and turned.shape[0] % (2 * heads) == 0:
+                    found[f"{name}.{part}"] = _repair(turned, heads, reading.pairs)
     return found
 
 
@@ -140,7 +140,7 @@ def _split(
         queries = _out(out[0], reading, 0).shape[1]
         each, rest = divmod(total - queries, 2)
         if total != 3 * queries and each > 0 and not rest:  # fewer key/value heads than query heads
-            return rows.split([queries, each, each])
+            return torch.split(rows, [queries, each, each])
     if total % count:
         return ()
     if reading.fused == "per head" and heads and total % (count * heads) == 0:

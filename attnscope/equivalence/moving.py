@@ -213,9 +213,8 @@ def _move(plan: Plan, key: str, one: Tensor | None, two: Tensor | None, groups: 
                 plan.used[name] = "by role"
             return
         text = f"{list(one.shape)} does not fit {list(two.shape)}"
-        for side, table, flat in (("A", plan.a, one), ("B", plan.b, two)):
-            for name in _names(table, flat):
-                plan.why[side, name] = text
+        plan.why.update({("A", name): text for name in _names(plan.a, one)})
+        plan.why.update({("B", name): text for name in _names(plan.b, two)})
         return
     side, table, flat = ("A", plan.a, one) if one is not None else ("B", plan.b, two)
     assert flat is not None
@@ -330,7 +329,7 @@ def _describe(plan: Plan, b: Param) -> Moved:
 def _same_or(how: str, flat: Tensor, a: Param) -> str:
     if flat.shape == a.flat.shape and bool((flat == a.flat).all()):
         return how
-    if flat.dim() == 2 and flat.shape == a.flat.T.shape and bool((flat == a.flat.T).all()):
+    if flat.dim() == a.flat.dim() == 2 and flat.shape == a.shape[::-1] and bool((flat == a.flat.T).all()):
         return "transposed"
     rows = a.flat.shape[0] if a.flat.dim() else 1
     for turned, table in ((False, a.flat), (True, a.flat.T if a.flat.dim() == 2 else a.flat)):

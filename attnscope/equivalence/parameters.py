@@ -118,8 +118,8 @@ class Table:
         """The parameters that addresses lie in, in order; negative ones lie in none."""
         flat = addresses.reshape(-1)
         ends = torch.tensor([p.value.numel() for p in self.params]).cumsum(0)
-        found = torch.bucketize(flat[flat >= 0], ends, right=True).unique().tolist()
-        return [self.params[i] for i in found]
+        found = set(torch.bucketize(flat[flat >= 0], ends, right=True).tolist())
+        return [self.params[i] for i in sorted(found)]
 
 
 def _named(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
@@ -192,8 +192,8 @@ def _role(name: str) -> tuple[str, str, str, int | None]:
         role = _word(parts[-2])
         if _PLAIN_LISTS.match(parts[-2].lower()):
             return ".".join(parts[:-2]), "other", part, None
-        number = int(parts[-1]) if role in ("q", "k", "v") else None
-        return ".".join(parts[:-2]), role, part, number
+        head = int(parts[-1]) if role in ("q", "k", "v") else None
+        return ".".join(parts[:-2]), role, part, head
     return ".".join(parts[:-1]), _word(parts[-1]) if parts else "other", part, None
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from attnscope.schema import ModelInfo
 HOUSE: Mapping[str, int] = {"C": 32, "H": 4, "T": 16}
 """Sizes where nobody names any: no two axes of a call have one size (D is 8, the batch 3)."""
 
+_NOT_SIZES = ("depth", "seed", "dtype", "device")
 _OPTION = {"C": "d_model", "H": "num_heads", "T": "context_length"}
 
 
@@ -111,6 +114,8 @@ def build_sides(
     for target, texts in zip(targets, own, strict=True):
         for role, value in _fixed(target, texts).items():
             sizes.setdefault(role, value)
+    if "H" in sizes:
+        sizes.setdefault("C", 8 * sizes["H"])
     sides = []
     for name, target, texts in zip("AB", targets, own, strict=True):
         built = _construct(target, texts, {**HOUSE, **sizes}, seed)
@@ -149,7 +154,9 @@ def _parameters(target: Target) -> list[str]:
     if isinstance(target.factory, nn.Module):
         return []
     if target.layer:
-        return list(dict.fromkeys([*LAYERS[target.layer].info.options, *LAYERS[target.layer].arguments]))
+        layer = LAYERS[target.layer]
+        options = [name for name in layer.info.options if name not in _NOT_SIZES]
+        return list(dict.fromkeys([*options, *layer.arguments]))
     return list(_signature(target))
 
 
@@ -174,9 +181,8 @@ def _values(target: Target, texts: Sequence[str]) -> dict[str, Any]:
         if binding.name is None:
             raise UsageError(f"--arg `{printable(text)}` has no name", "write --arg NAME=EXPRESSION")
         where = f"--arg {printable(binding.dotted)}"
-        values[binding.dotted] = run_user_code(
-            target.environment, lambda e=binding.expression, w=where: evaluate(e, names, w)
-        )
+        value = partial(evaluate, binding.expression, names, where)
+        values[binding.dotted] = run_user_code(target.environment, value)
     return values
 
 
@@ -263,7 +269,7 @@ def _layer_arguments(target: Target, texts: Sequence[str], sizes: Mapping[str, i
     options: dict[str, Any] = {}
     for name, value in values.items():
         option = name if name in layer.info.options else layer.arguments.get(name)
-        if option is None or option in ("depth", "seed", "dtype", "device"):
+        if option is None or option in _NOT_SIZES:
             raise UsageError(
                 f"`{target.layer}` has no argument `{printable(name)}`", nearest(name, _parameters(target))
             )
@@ -273,8 +279,18 @@ def _layer_arguments(target: Target, texts: Sequence[str], sizes: Mapping[str, i
             options.setdefault(option, sizes[role])
     if target.layer == "causal":
         options.setdefault("d_out", options["d_model"])
-    resolved = layer_options.resolve(target.layer, **options)
+    try:
+        resolved = layer_options.resolve(target.layer, **options)
+    except UsageError as error:
+        raise UsageError(_as_arguments(error.message), _as_arguments(error.hint)) from None
     return [f"{name}={value!r}" for name, value in resolved.arguments().items()]
+
+
+def _as_arguments(text: str) -> str:
+    """A complaint about `--heads 3` in the words of this command: `num_heads=3`."""
+    for option, flag in layer_options.FLAGS.items():
+        text = re.sub(rf"{flag} (\d\S*)", rf"{option}=\1", text).replace(flag, option)
+    return text
 
 
 def _facts(side: Side) -> None:

@@ -45,7 +45,7 @@ def walk(calls: Calls, module: torch.nn.Module, args: Sequence[Any], kwargs: dic
     axes = dict(calls.inputs.axes)
 
     def run() -> Recording:
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         with torch.no_grad():
             return record(module, args, kwargs, values=True, input_axes=axes)
 

@@ -59,7 +59,7 @@ class Renamed(nn.Module):
         two = self.W_key(inputs).reshape(n, length, self.nh, size)
         three = self.W_value(inputs).reshape(n, length, self.nh, size)
         att = torch.einsum("bthd,bshd->bhts", one * size**-0.5, two)
-        att = att + torch.full((length, length), -1e30, dtype=att.dtype, device=att.device).triu(1)
+        att = att + torch.full((length, length), torch.finfo(att.dtype).min, device=att.device).triu(1)
         mixed = torch.einsum("bhts,bshd->bthd", att.softmax(dim=-1), three)
         return self.out_proj(mixed.reshape(n, length, width))
 
@@ -252,7 +252,7 @@ class Odd(nn.Module):
         return self.beta(y.transpose(1, 2).reshape(b, t, d))
 
 
-# -- faults: each differs from `Fused` in one thing ------------------------------------------------------------
+# -- faults: each differs from `Fused` in one thing
 
 
 class NoScale(Fused):
