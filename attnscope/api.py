@@ -119,20 +119,18 @@ def check(
 
     Args:
         module: any `nn.Module`; it is left as it was.
-        args, kwargs: one call of it, as `module(*args, **kwargs)`; without them inputs are made, in the convention
-            that the module proves to use. Take the first tensor for [B, T, C] floats or [B, T] ids.
-        causal: whether causal attention is meant (None: not said; then it is expected where the module shows it).
+        args, kwargs: one call of it, as `module(*args, **kwargs)`; without them inputs are made, in the
+            convention that the module proves to use. Take the first tensor for [B, T, C] floats or [B, T] ids.
+        causal: whether causal attention is meant (None: expected where the module shows it).
         layout: `btc`, `tbc` or `nc`, the axes of the first tensor.
         select, ignore: codes to look for alone, or to leave out.
 
-    Returns the findings, most telling first, and what was tried and held. `Report.failed` is True exactly when
-    a finding is an error. Raises UsageError for an unknown code, or where inputs cannot be guessed.
+    Returns the findings, most telling first, and what was tried and held. `Report.failed` is True exactly
+    when a finding is an error. Raises UsageError for an unknown code, or where inputs cannot be guessed.
     """
     from attnscope.checks.session import check_module
 
-    return check_module(
-        module, args, kwargs, causal=causal, layout=layout, select=select, ignore=ignore
-    )
+    return check_module(module, args, kwargs, causal=causal, layout=layout, select=select, ignore=ignore)
 
 
 def assert_sound(module: nn.Module, *args: Any, **options: Any) -> None:

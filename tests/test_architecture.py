@@ -17,12 +17,12 @@ ROOT = Path(attnscope.__file__).parent
 
 RANKS = {
     0: "schema diagnostic comparison errors source",
-    1: """text masks pooling render
+    1: """text masks pooling codebook render
         ops tensors preserve sdpa capture recording record recorder
         scope vocabulary dims axis_rules axes details steps attention parallel""",
     2: "layers loader inputs",
-    3: "crashes checks",
-    4: "runner equivalence codebook api",
+    3: "crashes targets checks",
+    4: "runner equivalence api",
     5: "cli __main__",
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names.split()}
@@ -172,6 +172,10 @@ def test_the_package_imports_the_standard_library_alone() -> None:
         ("layers",),
         ("layers", "--format", "json"),
         ("tokens", "one step"),
+        ("explain", "AS101"),
+        ("check", "--help"),
+        ("run", "--help"),
+        ("compare", "--help"),
     ],
     ids=" ".join,
 )

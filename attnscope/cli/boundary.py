@@ -121,7 +121,7 @@ _errors: dict[str, str] = {}
 
 
 def restore_streams() -> None:
-    """Standard output and error as Python made them: a script that is run must see what it would see alone."""
+    """Standard output and error as Python made them: a script must see what it would see alone."""
     for name, errors in _errors.items():
         stream: Any = getattr(sys, name)
         stream.reconfigure(errors=errors)

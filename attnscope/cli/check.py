@@ -62,8 +62,8 @@ def run(
 ) -> None:
     """Construct and run a module, explain what crashes, and prove silent faults by experiment.
 
-    Tokens and batch entries are changed, permuted and padded, weights are compared with the softmax of q @ k, and
-    the cache with the whole text. Exit code 1 when a fault was found, 0 when none was.
+    Tokens and batch entries are changed, permuted and padded, weights are compared with the softmax of q @ k,
+    and the cache with the whole text. Exit code 1 when a fault was found, 0 when none was.
     """
     to = destination(format, output, width, color)
     if target is None:
