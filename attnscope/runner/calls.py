@@ -10,6 +10,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any, Protocol
 
 import torch
@@ -254,6 +255,8 @@ def aside(name: str, function: Callable[..., Any]) -> Any:
 def _wrapped_compile(original: Callable[..., Any]) -> Any:
     @functools.wraps(original)
     def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if getattr(model, "__func__", None) is nn.Module._call_impl:  # from `module.compile()`
+            model = MethodType(_originals["_call_impl"], model.__self__)
         if model is None:
             decorate = original(model, *args, **kwargs)
 

@@ -10,7 +10,6 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,9 +60,10 @@ class Kept:
             return None
         at_rest = self.recording
         gone = nn.Module()
+        living = [reference() for reference in self.modules]  # an empty container is false: ask for None
         calls: list[Any] = [
-            (reference() or gone, *rest)
-            for reference, (_, *rest) in zip(self.modules, at_rest.calls, strict=True)
+            (gone if module is None else module, *rest)
+            for module, (_, *rest) in zip(living, at_rest.calls, strict=True)
         ]
         recording = Recording(
             root,
@@ -74,17 +74,20 @@ class Kept:
             leaves=dict(at_rest.leaves),
             capture=at_rest.capture,
         )
-        if calls:
-            recording.arguments += _arguments(root, calls[0][2], calls[0][3])
+        name_arguments(recording)
         return recording
 
 
-def _arguments(module: nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, int]]:
+def name_arguments(recording: Recording) -> None:
+    """Say which tensors the outermost call was given, by the names of the parameters of its `forward`."""
     from attnscope.record import _argument_names
 
+    if not recording.calls or recording.arguments:
+        return
+    module, _, inputs, named = recording.calls[0]
     names = _argument_names(module, inputs)
     given = [*zip(names, inputs, strict=False), *named.items()]
-    return [(name, int(serial)) for name, serial in given if serial is not None]
+    recording.arguments += [(name, int(serial)) for name, serial in given if serial is not None]
 
 
 @dataclass

@@ -12,6 +12,7 @@ from attnscope.diagnostic import Diagnostic, Label, Report
 from attnscope.ops import op_of
 from attnscope.recording import Event, Recording
 from attnscope.runner.explain import trace_of
+from attnscope.runner.memory import name_arguments
 from attnscope.runner.recorder import Left, ScriptRecorder
 from attnscope.schema import Step
 from attnscope.steps import Steps
@@ -84,6 +85,7 @@ class NanRecorder(ScriptRecorder):
         return Report(self._target, (finding,))
 
     def _report(self, inputs: Sequence[Tensor], made: Sequence[Tensor]) -> Report:
+        name_arguments(self.recording)
         steps = Steps(self.recording, inner=True)
         index = len(self.recording.raw) - 1
         event = self.recording.events[index]

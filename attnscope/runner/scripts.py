@@ -64,7 +64,9 @@ class ScriptWatcher:
     def _show_heads(self, recording: Recording) -> None:
         from attnscope.attention import build_attention
         from attnscope.runner.console import heads_lines
+        from attnscope.runner.memory import name_arguments
 
+        name_arguments(recording)
         attention = build_attention(recording)
         name = f"attention of the first forward: {type(recording.root).__name__}"
         self._session.draw(lambda style: heads_lines(style, attention, name))

@@ -31,17 +31,17 @@ def stripped(traceback: TracebackType | None) -> TracebackType | None:
     if not any(is_own(entry.tb_frame.f_code.co_filename) for entry in entries):
         return entries[0] if entries else None
     kept: list[TracebackType] = []
-    own = False
+    handler = False
     for entry in entries:
         code = entry.tb_frame.f_code
         if is_own(code.co_filename):
-            own = True
+            handler = handler or code.co_name == "__torch_function__"
             continue
-        if own:
-            own = False
+        if handler:
+            handler = False
             if kept and _hands_over(kept[-1]) and len(kept) > 1 and kept[-2].tb_frame.f_code is code:
                 del kept[-2:]
-            elif kept and kept[-1].tb_frame.f_code is code and "torch" in code.co_filename:
+            elif kept and kept[-1].tb_frame.f_code is code:
                 del kept[-1]
         kept.append(entry)
     for entry, following in zip_longest(kept, kept[1:]):
