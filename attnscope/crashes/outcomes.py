@@ -6,6 +6,7 @@ imports its compiler, which takes more than a second, and these few are nearly a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,6 +87,36 @@ def outcome(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             reduced.sum(*axes, **rest) if axes or rest else torch.empty((), dtype=first.dtype, device="meta")
         )
         return made.to(torch.bool) if name in ("any", "all") else made
+    return NotImplemented
+
+
+def factory(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The twin that a factory makes, or NotImplemented where it is not one of the common ones."""
+    kind = kwargs.get("dtype")
+    if kind is not None and not isinstance(kind, torch.dtype):
+        return NotImplemented
+    if name == "arange":
+        numbers = [arg for arg in args if type(arg) in (int, float)]
+        if len(numbers) != len(args) or not 1 <= len(args) <= 3 or set(kwargs) - {"dtype", "device"}:
+            return NotImplemented
+        start, end, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+        count = math.ceil((end - start) / step)
+        if count < 0:
+            raise Misfit
+        whole = all(type(number) is int for number in numbers)
+        return torch.empty((count,), dtype=kind or (torch.int64 if whole else None), device="meta")
+    if name in ("ones", "zeros", "empty", "rand", "randn") and not set(kwargs) - {"dtype", "device"}:
+        shape = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
+        return torch.empty(tuple(shape), dtype=kind, device="meta")
+    if name == "full" and len(args) == 2 and not set(kwargs) - {"dtype", "device"}:
+        value = args[1]
+        kind = kind or (torch.bool if type(value) is bool else torch.int64 if type(value) is int else None)
+        shape = (args[0],) if type(args[0]) is int else tuple(args[0])
+        return torch.empty(shape, dtype=kind, device="meta")
+    if name == "eye" and args and all(type(arg) is int for arg in args):
+        return torch.empty((args[0], args[-1]), dtype=kind, device="meta")
+    if name in ("zeros_like", "ones_like", "empty_like", "rand_like", "randn_like", "full_like"):
+        return like(args[0], kind)
     return NotImplemented
 
 

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnscope.crashes.frames import COMPREHENSIONS, Function, Shot, forward_arguments
-from attnscope.crashes.outcomes import binary, outcome
+from attnscope.crashes.outcomes import binary, factory, outcome
 from attnscope.crashes.syntax import is_before, own_walk
 from attnscope.source import parse
 
@@ -649,6 +649,10 @@ class Evaluator:
                 return UNKNOWN if _has_unknown(args) else function(*args, **kwargs, device="meta")
             if name == "full" and len(args) > 1 and args[1] is UNKNOWN:
                 return UNKNOWN
+            if not _has_unknown(args) and not _has_unknown(list(kwargs.values())):
+                made = factory(name, args, kwargs)
+                if made is not NotImplemented:
+                    return made
             kwargs["device"] = "meta"
         if _has_unknown(args) or _has_unknown(list(kwargs.values())):
             return UNKNOWN

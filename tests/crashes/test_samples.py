@@ -60,3 +60,16 @@ def test_the_seed_names_the_line_and_the_buffer() -> None:
     assert finding.help == "read `self.mask[:, :, :T, :T]`"
     mended = load(SAMPLES / "nanogpt_mended.py", "sample_nanogpt_mended")
     assert crash(lambda: mended.CausalSelfAttention(mended.GPTConfig()), torch.randn(1, 6, 16)) is None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_words_keep_to_the_style(path: Path) -> None:
+    module = load(path, f"sample_{path.stem}")
+    finding = crash(module.Broken, given(path), device="meta" if path.stem.startswith("as119") else None)
+    assert finding is not None
+    for text in (finding.message, finding.label, finding.help, *(label.text for label in finding.labels)):
+        assert text and text.isprintable()
+        assert not text.endswith(".") or text.endswith("…")
+        assert not text[0].isupper() or text.startswith(("PyTorch", "B ", "T "))
+    assert len(finding.labels) <= 3
+    assert all(label.span != finding.span for label in finding.labels)
