@@ -1,6 +1,6 @@
 """The table of commands, and the application that is made of it.
 
-A new command is one new file beside this one, with a function `run` and `EXAMPLES`, and one name in the
+A new command is one new file beside this one, with a function `run` and `EXAMPLES`, and one line in the
 table. Files of commands are imported when they are asked for.
 """
 
@@ -17,7 +17,16 @@ from attnscope.cli.parsing import Command
 from attnscope.errors import UsageError
 from attnscope.text import unknown
 
-COMMANDS = ("trace", "check", "run", "compare", "explain", "mask", "tokens", "layers")
+COMMANDS = {
+    "trace": "Run an attention layer, or your own module, and show every step.",
+    "check": "Explain why a module crashes, and prove its silent faults.",
+    "run": "Run a script unchanged; explain a crash inside a module.",
+    "compare": "Tell whether two modules are the same function.",
+    "explain": "Say what a diagnostic code means.",
+    "mask": "Draw a mask, and the line of torch that builds it.",
+    "tokens": "Show a text as tokens.",
+    "layers": "List the built-in attention layers.",
+}
 
 EXAMPLES = ('attnscope trace "Your journey starts with one step"', "attnscope mask --len 8")
 
@@ -25,6 +34,10 @@ _HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
 
 
 class _Commands(TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 

@@ -25,6 +25,17 @@ ARGS = "attnscope.args"
 class Command(TyperCommand):
     """A command whose values are converted by the types of its function's parameters."""
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments without the type that some versions of typer put behind them, then options."""
+        parameters: list[Any] = list(self.get_params(ctx))
+        arguments = [one for one in parameters if getattr(one, "param_type_name", "") == "argument"]
+        options = [one.get_help_record(ctx) for one in parameters if one not in arguments]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl([(one.metavar or option_name(one), one.help or "") for one in arguments])
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in options if record is not None])
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[ARGS] = list(args)
         found: dict[str, Any]
