@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from attnscope.errors import UsageError
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles
 from attnscope.loader.arguments import Built
+from attnscope.loader.call import CallInputs
 from attnscope.loader.candidates import Candidate, Frame
 from attnscope.loader.expressions import nearest, parse_binding, printable, value_of
 from attnscope.loader.importing import run_user_code
@@ -28,7 +29,6 @@ from attnscope.loader.probe import (
     Prober,
     along,
     changed,
-    cloned,
     disturb,
     finite_share,
     time_axis,
@@ -36,6 +36,7 @@ from attnscope.loader.probe import (
 )
 from attnscope.loader.sizes import BATCH, LENGTH, as_size
 from attnscope.loader.stubs import MissingImport
+from attnscope.loader.submodule import caught_inputs
 
 LAYOUTS = ("btc", "tbc", "nc")
 _SAME = Candidate("the same", lambda f: None)
@@ -56,37 +57,6 @@ _ON_FAILURE = (
     "seqlen",
     "timestep",
 )
-
-
-@dataclass(frozen=True)
-class CallInputs:
-    """One call of `forward`.
-
-    `axes` names the axes of each tensor argument by parameter name (None: no name). `layout` is `btc`,
-    `tbc`, `nc`, `ids`, `heads`, `image` … `guesses` is one line, empty when nothing was guessed. `error` is
-    what the call raised when it was tried on a copy (None: it ran); `doubt`, where a guess may be to blame
-    and not the module, says what `forward` wants and which option would give it. `causal` is what the
-    tries showed (None: not known). `mask` is the convention of a mask that was made.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    names: tuple[str, ...]
-    axes: Mapping[str, tuple[str | None, ...]]
-    layout: str
-    batch: int
-    length: int
-    guesses: str = ""
-    error: BaseException | None = None
-    doubt: str = ""
-    causal: bool | None = None
-    mask: str = ""
-    guessed: frozenset[str] = field(default_factory=frozenset)
-
-    def fresh(self) -> tuple[list[Any], dict[str, Any]]:
-        """Copies for one call, since forward may write to what it gets; what was one object stays one."""
-        args, kwargs, _ = cloned(self.args, self.kwargs, {})
-        return args, kwargs
 
 
 def make_inputs(
@@ -121,7 +91,7 @@ def make_inputs(
     try:
         search.take(inputs)
         made = search.run()
-        return _caught(built, made, search) if built.only else made
+        return caught_inputs(built, made) if built.only else made
     except MissingImport as error:
         raise UsageError(
             f"`{printable(built.target.name)}` cannot run: {printable(error)}", "install it"
@@ -945,78 +915,3 @@ def _head_dims(module: nn.Module) -> list[int]:
                 rotary = "rot" in name or "rope" in name
                 found.append((0 if rotary else 1, size))
     return [size for _, size in sorted(found, key=lambda f: f[0])][:6]
-
-
-def _caught(built: Built, whole: CallInputs, search: _Search) -> CallInputs:
-    """What the submodule `only` is called with when the whole model runs."""
-    root, target = built.root, built.module
-    assert root is not None and target is not None
-    caught: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not caught:
-            caught.append((_detached(args), _detached(kwargs)))
-
-    handle = target.register_forward_pre_hook(hook, with_kwargs=True)
-    modes = {m: m.training for m in root.modules()}
-    error: BaseException | None = None
-    try:
-        root.eval()
-
-        def call() -> Any:
-            with torch.no_grad():
-                return root(*_detached(whole.args), **_detached(dict(whole.kwargs)))
-
-        run_user_code(built.target.environment, call)
-    except (KeyboardInterrupt, MissingImport):
-        raise
-    except BaseException as raised:
-        error = raised
-    finally:
-        handle.remove()
-        for module, training in modes.items():
-            module.training = training
-    if not caught:
-        why = (
-            f"`{printable(built.target.name)}` raises {type(error).__name__} before"
-            if error
-            else "it is not called"
-        )
-        raise UsageError(f"`{printable(built.only)}` is not reached: {why}", "look at the whole model first")
-    args, kwargs = caught[0]
-    parameters = roles.forward_parameters(target)
-    names = tuple(p.name for p in parameters)[: len(args)]
-    axes: dict[str, tuple[str | None, ...]] = {}
-    for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
-        if isinstance(value, Tensor):
-            axes[name] = _natural_axes(value, whole)
-    says = f"{built.only} is called as in the whole model"
-    return replace(
-        whole,
-        args=args,
-        kwargs=kwargs,
-        names=names,
-        axes=axes,
-        guesses=f"{whole.guesses}; {says}" if whole.guesses else says,
-        error=None,
-        doubt="",
-        layout="btc" if args and isinstance(args[0], Tensor) and args[0].dim() == 3 else whole.layout,
-    )
-
-
-def _natural_axes(value: Tensor, whole: CallInputs) -> tuple[str | None, ...]:
-    if value.dim() == 3 and value.shape[:2] == (whole.batch, whole.length):
-        return ("B", "T", "C")
-    if value.dim() == 2 and tuple(value.shape) == (whole.batch, whole.length):
-        return ("B", "T")
-    return (None,) * value.dim()
-
-
-def _detached(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if type(value) in (tuple, list):
-        return type(value)(_detached(v) for v in value)
-    if type(value) is dict:
-        return {k: _detached(v) for k, v in value.items()}
-    return value
