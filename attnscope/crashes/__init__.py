@@ -6,6 +6,7 @@ what `attnscope explain` prints.
 
 from __future__ import annotations
 
+import ast
 import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -62,6 +63,17 @@ RULES: tuple[str, ...] = (
 )
 
 
+def _ordered(scene: Scene, call: ast.AST, finding: Diagnostic) -> list[ast.expr]:
+    """The call's arguments, those first whose parameters the finding speaks of."""
+    given: list[ast.expr] = list(getattr(call, "args", ()))
+    function = scene.reader.body.function if scene.reader is not None else None
+    names = [one.arg for one in function.args.args] if function is not None else []
+    if len(names) == len(given) + 1:
+        names = names[1:]
+    spoken = [f"`{name}`" in finding.message for name in names]
+    return sorted(given, key=lambda one: not (given.index(one) < len(spoken) and spoken[given.index(one)]))
+
+
 def _called(scene: Scene, finding: Diagnostic) -> Diagnostic:
     """Adds, where the fault stands in a helper, the line of the same file that called it."""
     if scene.reader is None or len(scene.shots) < 2 or finding.code in ("AS134", "AS121"):
@@ -80,7 +92,7 @@ def _called(scene: Scene, finding: Diagnostic) -> Diagnostic:
     place = scene.shots.index(caller)
     outer = scene.shots[place - 1] if place else None
     env = FrameReader(caller, outer, scene.evaluate, scene.error).env()
-    for argument in getattr(caller.node, "args", ()):
+    for argument in _ordered(scene, caller.node, finding):
         made = next((link for link in history(argument, env, scene.evaluate) if link.kind == "def"), None)
         if made is not None and made.node.lineno not in {*lines, caller.span.line}:  # type: ignore[attr-defined]
             added.append(Label(scene.head(made.node), f"`{made.name}` is made here"))

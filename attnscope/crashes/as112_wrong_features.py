@@ -31,7 +31,7 @@ from typing import Any
 from attnscope.crashes.history import Link
 from attnscope.crashes.scene import Op, Scene, sizes
 from attnscope.crashes.suspects import defined, different, overwritten, trail, unique, unread
-from attnscope.crashes.values import is_module, is_tensor, read
+from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS112"
@@ -179,6 +179,8 @@ def _cure(
         return f"swap the sizes of `{layer}`: `nn.Linear({have}, {features})`"
     if "…" in text:
         text = "it"
+    if gives is UNKNOWN:
+        return f"make `{layer}` for {have} features, or give it a tensor whose last axis is {features}"
     other = [axis for axis, size in enumerate(shape[:-1]) if size == features]
     if other:
         return (

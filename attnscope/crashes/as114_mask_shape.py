@@ -222,7 +222,12 @@ def fit(scene: Scene, node: ast.AST, mask: Any, scores: tuple[int, ...]) -> tupl
         return f"{sizes(shape)} has no axis for the queries", f"insert it: `{text}[:, None, :]`"
     if len(shape) >= 2:
         turned = [*shape[:-2], shape[-1], shape[-2]]
-        if mismatch(turned, full) is None:
+        if shape[-2] == 1 and shape[-1] == tokens != keys:
+            return (
+                f"its last axis has the queries' length {tokens}, the keys are {keys}",
+                f"make it over the keys: {keys} on the last axis",
+            )
+        if mismatch(turned, full) is None and 1 not in shape[-2:]:
             return (
                 f"{sizes(shape)} has queries and keys swapped",
                 f"transpose it: `{text}.transpose(-2, -1)`",

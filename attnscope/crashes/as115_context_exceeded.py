@@ -198,6 +198,9 @@ def _short(scene: Scene) -> Diagnostic | None:
     other = next(value for n, value in operands if n is not node)
     if other.dim() < -axis:
         return None
+    shape = tuple(table_value.shape)
+    if axis == -1 and not (len(shape) > 1 and shape[-1] == shape[-2]):
+        return None  # the last axis of a table holds channels, unless the table is a square mask
     have, tokens = int(table_value.shape[axis]), int(other.shape[axis])
     if have >= tokens or tokens not in lengths(scene):
         return None

@@ -57,6 +57,15 @@ def diagnose(scene: Scene) -> Diagnostic | None:
                     f"`&` and `|` join booleans, and {scene.quote(node)} is {dtype_name(value)}",
                     f"make it boolean: `{scene.text(node)}.bool()`",
                 )  # fmt: skip
+    if op.name in ("sub", "neg", "rsub") and "bool" in scene.words:
+        for node, value in op.tensors:
+            if dtype_name(value) == "bool":
+                return _report(
+                    scene, node, value,
+                    f"`-` does not work on booleans, and {scene.quote(node)} is bool",
+                    f"turn it round with `~{scene.text(node)}`, or "
+                    f"make numbers of it: `{scene.text(node)}.float()`",
+                )  # fmt: skip
     if op.name in ("masked_fill", "masked_fill_", "where") and op.inputs:
         index = 1 if op.name != "where" else 0
         if op.name == "where" and len(op.inputs) == 3 and _is_method(op.node, scene):

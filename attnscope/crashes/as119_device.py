@@ -278,16 +278,31 @@ def _first_tensor(scene: Scene) -> str:
 def _plain(scene: Scene) -> Diagnostic:
     node = _expression(scene)
     notes = []
+    labels: list[Label] = []
+    home = _home(scene)
     for one in ast.walk(node) if node is not None else ():
         if isinstance(one, ast.Name | ast.Attribute):
             value = _raw(scene, one)
             if is_tensor(value):
                 notes.append(f"`{scene.text(one)}` is on `{value.device}`")
+                if isinstance(one, ast.Name) and str(value.device.type) != home:
+                    labels += _outside(scene, one.id)
     return scene.finding(
         CODE,
         "tensors on different devices meet",
         label="two devices meet here",
+        labels=labels,
         notes=list(dict.fromkeys(notes)) or [scene.words],
         help="move all of them to one device: register what belongs "
         "to the module, and make the rest with `device=`",
     )
+
+
+def _outside(scene: Scene, name: str) -> list[Label]:
+    """Where the file itself makes a tensor, outside of any class."""
+    return [
+        scene.label(one, f"`{name}` is made outside of the module, and does not move with it")
+        for one in (scene.file.tree.body if scene.file is not None else ())
+        if isinstance(one, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id == name for target in one.targets)
+    ]

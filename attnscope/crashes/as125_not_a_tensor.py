@@ -138,15 +138,11 @@ def _odd(scene: Scene) -> tuple[ast.expr, Any] | None:
     for part, value in known:
         if value is UNKNOWN or is_tensor(value):
             continue
-        if (
-            is_module(value)
-            and "no attribute" in scene.words
-            and (
-                not type(value).__module__.startswith("torch.nn.")
-                or not hasattr(torch.Tensor, _attribute(scene))
-            )
+        layer = is_module(value) and type(value).__module__.startswith("torch.nn.")
+        if "no attribute" in scene.words and not (
+            type(value).__name__ in _ODD or (layer and hasattr(torch.Tensor, _attribute(scene)))
         ):
-            continue
+            continue  # an object of the user's lacks an attribute: that is another rule's
         if type(value).__name__ in names:
             return part, value
     if "not callable" in scene.words and known and known[0][1] is not UNKNOWN:

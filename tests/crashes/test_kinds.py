@@ -503,6 +503,412 @@ class M(nn.Module):
 """,
         dtype="bfloat16",
     ),
+    Kind(
+        "flash flag passed",
+        "AS102",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, h=2, ctx=8, use_flash=True):
+        super().__init__()
+        self.h = h
+        self.use_flash = use_flash
+        self.qkv = nn.Linear(d, 3 * d)
+        if not use_flash:  # TRUTH
+            mask = torch.triu(torch.ones(ctx, ctx), 1).bool()
+            self.register_buffer("causal", mask)
+    def forward(self, x, need_weights=True):
+        b, t, d = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4).unbind(0)
+        if need_weights or not self.use_flash:
+            s = (q @ k.transpose(-1, -2)).masked_fill(self.causal[:t, :t], float("-inf"))
+            return (s.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+""",
+    ),
+    Kind(
+        "set in setup method never called",
+        "AS102",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, h=2, ctx=8):
+        super().__init__()
+        self.h = h
+        self.qkv = nn.Linear(d, 3 * d)
+    def build_mask(self, ctx):
+        self.mask = torch.ones(ctx, ctx).tril()  # TRUTH
+    def forward(self, x):
+        b, t, d = x.shape
+        return x.masked_fill(self.mask[:t, :t][0, 0] == 0, 0)
+""",
+    ),
+    Kind(
+        "subclass without super",
+        "AS104",
+        source="""class Base(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.proj = nn.Linear(d, d)
+class M(Base):
+    def __init__(self, d=16):  # TRUTH
+        nn.Module.__init__(self)
+        self.q = nn.Linear(d, d)
+    def forward(self, x):
+        return self.proj(self.q(x))
+""",
+    ),
+    Kind(
+        "super init after subclass layers",
+        "AS103",
+        source="""class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+class M(Base):
+    def __init__(self, d=16):
+        nn.Module.__init__(self)
+        self.q = nn.Linear(d, d)
+        super().__init__()  # TRUTH
+    def forward(self, x):
+        return self.q(x)
+""",
+    ),
+    Kind(
+        "split heads helper merges wrong",
+        "AS108",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, h=4):
+        super().__init__()
+        self.h, self.hd = h, d // h
+        self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
+    def split(self, x):
+        return x.view(x.size(0), x.size(1), self.h, self.hd).permute(0, 2, 1, 3)
+    def merge(self, x):
+        return x.permute(0, 2, 1, 3).view(x.size(0), -1, self.h * self.hd)  # TRUTH
+    def forward(self, x):
+        q, k, v = map(self.split, (self.q(x), self.k(x), self.v(x)))
+        w = torch.softmax(q @ k.transpose(2, 3) / self.hd ** 0.5, -1)
+        return self.o(self.merge(w @ v))
+""",
+    ),
+    Kind(
+        "merge heads dims swapped view",
+        "AS112",
+        source="""class M(nn.Module):
+    def __init__(self, d=12, e=18, h=3):
+        super().__init__()
+        self.h, self.e = h, e
+        self.qkv = nn.Linear(d, 3 * e)
+        self.o = nn.Linear(d, d)  # TRUTH
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = self.qkv(x).chunk(3, -1)
+        q, k, v = [z.view(b, t, self.h, self.e // self.h).transpose(1, 2) for z in (q, k, v)]
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.o(y.transpose(1, 2).reshape(b, t, self.e))
+""",
+        x="torch.randn(2,5,12)",
+    ),
+    Kind(
+        "load prefix in method",
+        "AS133",
+        source="""class M(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.qkv = nn.Linear(d, 3 * d)
+        ck = {"model.qkv.weight": torch.zeros(48, 16), "model.qkv.bias": torch.zeros(48)}
+        clean = {k.replace("module.", ""): v for k, v in ck.items()}  # TRUTH
+        self.load_state_dict(clean)
+    def forward(self, x):
+        return self.qkv(x)
+""",
+    ),
+    Kind(
+        "positions beyond with offset",
+        "AS115",
+        source="""class M(nn.Module):
+    def __init__(self, vocab=30, d=16, ctx=8):
+        super().__init__()
+        self.tok = nn.Embedding(vocab, d)
+        self.pos = nn.Embedding(ctx, d)
+    def forward(self, ids, past=5):
+        t = ids.size(1)
+        p = torch.arange(past, past + t)
+        return self.tok(ids) + self.pos(p)  # TRUTH
+""",
+        x="torch.randint(30,(2,6))",
+    ),
+    Kind(
+        "mask additive B11S of wrong S",
+        "AS114",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, h=2):
+        super().__init__()
+        self.h = h
+        self.q, self.kv = nn.Linear(d, d), nn.Linear(d, 2 * d)
+    def forward(self, x, memory, pad):
+        b, t, d = x.shape
+        q = self.q(x).view(b, t, self.h, -1).transpose(1, 2)
+        k, v = (z.view(b, memory.size(1), self.h, -1).transpose(1, 2) for z in self.kv(memory).chunk(2, -1))
+        bias = torch.zeros(b, 1, 1, t).masked_fill(pad[:, None, None, :t], -1e4)  # TRUTH
+        s = q @ k.transpose(-2, -1) + bias
+        return (s.softmax(-1) @ v).transpose(1, 2).reshape(b, t, d)
+""",
+        extra={"memory": "torch.randn(2,7,16)", "pad": "torch.zeros(2,7).bool()"},
+    ),
+    Kind(
+        "mha pad mask of query length",
+        "AS114",
+        source="""class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.MultiheadAttention(16, 4, batch_first=True)
+    def forward(self, x, memory, pad):
+        return self.a(x, memory, memory, key_padding_mask=pad)[0]  # TRUTH
+""",
+        extra={"memory": "torch.randn(2,7,16)", "pad": "torch.zeros(2,5).bool()"},
+    ),
+    Kind(
+        "mha 4d mask",
+        "AS114",
+        source="""class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.MultiheadAttention(16, 4, batch_first=True)
+    def forward(self, x):
+        m = torch.ones(1, 1, x.size(1), x.size(1)).triu(1).bool()  # TRUTH
+        return self.a(x, x, x, attn_mask=m)[0]
+""",
+    ),
+    Kind(
+        "alibi slopes shape",
+        "AS113",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, h=4):
+        super().__init__()
+        self.h = h
+        self.qkv = nn.Linear(d, 3 * d)
+        self.register_buffer("slopes", 2.0 ** -torch.arange(1, h + 1))
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (u.view(b, t, self.h, -1).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        dist = torch.arange(t)[None, :] - torch.arange(t)[:, None]
+        bias = self.slopes * dist  # TRUTH
+        s = q @ k.transpose(-2, -1) + bias
+        return (s.softmax(-1) @ v).transpose(1, 2).reshape(b, t, d)
+""",
+    ),
+    Kind(
+        "cache grows heads",
+        "AS113",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, h=2):
+        super().__init__()
+        self.h = h
+        self.qkv = nn.Linear(d, 3 * d)
+        self.register_buffer("ck", torch.zeros(2, 4, h, d // h))
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (u.view(b, t, self.h, -1).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        self.ck[:, :t] = k  # TRUTH
+        return q
+""",
+        x="torch.randn(2,3,16)",
+    ),
+    Kind(
+        "rope complex wrong",
+        "AS113",
+        source="""def apply(x, freqs):
+    xc = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(xc * freqs).flatten(3).type_as(x)
+class M(nn.Module):
+    def __init__(self, d=16, h=2):
+        super().__init__()
+        self.h = h
+        self.qkv = nn.Linear(d, 3 * d)
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (u.view(b, t, self.h, -1).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        f = torch.polar(torch.ones(t, 8), torch.ones(t, 8))  # TRUTH
+        return apply(q, f)
+""",
+    ),
+    Kind(
+        "k half v float sdpa",
+        "AS117",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, h=2):
+        super().__init__()
+        self.h = h
+        self.qkv = nn.Linear(d, 3 * d)
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        v = v.half()  # TRUTH
+        return F.scaled_dot_product_attention(q, k, v)
+""",
+    ),
+    Kind(
+        "bool mask minus",
+        "AS118",
+        source="""class M(nn.Module):
+    def __init__(self, ctx=8):
+        super().__init__()
+        self.register_buffer("m", torch.ones(ctx, ctx).tril().bool())
+    def forward(self, x):
+        t = x.size(1)
+        s = x @ x.transpose(1, 2)
+        return s + (1 - self.m[:t, :t]) * -1e9  # TRUTH
+""",
+    ),
+    Kind(
+        "inplace relu backward",
+        "AS121",
+        source="""class M(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.q = nn.Linear(d, d)
+    def forward(self, x):
+        y = self.q(x).sigmoid()
+        z = y * 2
+        y[:, 0] = 0  # TRUTH
+        return z + y
+""",
+    ),
+    Kind(
+        "x += residual param",
+        "AS120",
+        source="""class M(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.emb = nn.Parameter(torch.zeros(1, 5, d))
+        self.q = nn.Linear(d, d)
+    def forward(self, x):
+        h = self.emb
+        h += x  # TRUTH
+        return self.q(h)
+""",
+        x="torch.randn(1,5,16)",
+    ),
+    Kind(
+        "expand write",
+        "AS120",
+        source="""class M(nn.Module):
+    def __init__(self, ctx=8):
+        super().__init__()
+        self.register_buffer("m", torch.zeros(1, 1, ctx, ctx))
+    def forward(self, x):
+        b, t, d = x.shape
+        m = self.m[:, :, :t, :t].expand(b, 2, t, t)
+        m += 1  # TRUTH
+        return x.sum() + m
+""",
+    ),
+    Kind(
+        "layer norm wrong",
+        "AS112",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, h=4):
+        super().__init__()
+        self.h = h
+        self.qn = nn.LayerNorm(d)  # TRUTH
+        self.q = nn.Linear(d, d)
+    def forward(self, x):
+        b, t, d = x.shape
+        q = self.q(x).view(b, t, self.h, d // self.h)
+        return self.qn(q)
+""",
+    ),
+    Kind(
+        "list device",
+        "AS119",
+        source="""class Head(nn.Module):
+    def __init__(self, d, hd):
+        super().__init__()
+        self.q = nn.Linear(d, hd)
+    def forward(self, x):
+        return self.q(x)
+class M(nn.Module):
+    def __init__(self, d=16, h=2):
+        super().__init__()
+        self.heads = [Head(d, d // h) for _ in range(h)]  # TRUTH
+        self.o = nn.Linear(d, d)
+    def forward(self, x):
+        return self.o(torch.cat([h(x) for h in self.heads], -1))
+""",
+        device="meta",
+    ),
+    Kind(
+        "global tensor device",
+        "AS119",
+        source="""SCALE = torch.ones(16)
+class M(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.q = nn.Linear(d, d)
+    def forward(self, x):
+        return self.q(x) * SCALE
+""",
+        device="meta",
+    ),
+    Kind(
+        "arange pos dev",
+        "AS119",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, ctx=8):
+        super().__init__()
+        self.q = nn.Linear(d, d)
+        self.rel = torch.arange(ctx)  # TRUTH
+    def forward(self, x):
+        t = x.size(1)
+        r = self.rel[:t, None] - self.rel[None, :t]
+        return self.q(x) + r.float().sum(-1)[None, :, None]
+""",
+        device="meta",
+    ),
+    Kind(
+        "kwarg renamed",
+        "AS123",
+        source="""class Att(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.q = nn.Linear(d, d)
+    def forward(self, x, attn_mask=None):
+        return self.q(x)
+class M(nn.Module):
+    def __init__(self, d=16):
+        super().__init__()
+        self.att = Att(d)
+    def forward(self, x):
+        return self.att(x, mask=None)  # TRUTH
+""",
+    ),
+    Kind(
+        "config obj",
+        "AS101",
+        source="""from dataclasses import dataclass
+@dataclass
+class Cfg:
+    n_embd: int = 16
+    n_head: int = 2
+class M(nn.Module):
+    def __init__(self, cfg=Cfg()):
+        super().__init__()
+        self.cfg = cfg
+        self.q = nn.Linear(cfg.n_embd, cfg.n_embd)
+    def forward(self, x):
+        b, t, c = x.shape
+        return self.q(x).view(b, t, self.cfg.num_heads, -1)  # TRUTH
+""",
+    ),
+    Kind(
+        "ctor cfg missing",
+        "AS101",
+        source="""from types import SimpleNamespace
+class M(nn.Module):
+    def __init__(self, cfg=SimpleNamespace(hidden_size=16, num_attention_heads=2)):
+        super().__init__()
+        self.q = nn.Linear(cfg.n_embd, cfg.n_embd)  # TRUTH
+    def forward(self, x):
+        return self.q(x)
+""",
+    ),
 ]
 
 
