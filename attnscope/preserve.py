@@ -19,6 +19,7 @@ from attnscope.tensors import storage_of
 
 _TABLES = frozenset({dict, set, OrderedDict})
 _ATOMS = frozenset({bool, int, float, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size})
+_HOOKS = frozenset(name for name in vars(nn.Identity()) if "_hooks" in name)
 _DEEPEST = 6
 _FOREIGN = frozenset(
     {"builtins", "torch", "numpy", "types", "functools", "typing", "enum", "threading", "_thread"}
@@ -141,7 +142,7 @@ class _Kept:
         self._tables.append((state, state.copy()))
         for name, value in state.items():
             kind = type(value)
-            if kind in _ATOMS:
+            if kind in _ATOMS or (name in _HOOKS and not value):
                 continue
             if kind in _TABLES and not value:
                 self._empty.append(value)
@@ -169,9 +170,9 @@ class _Kept:
             for child in table.values():
                 self.keep(child, depth)
 
-    def _drop_hooks(self, state: dict[str, Any]) -> None:
+    def _drop_hooks(self, state: dict[Any, Any]) -> None:
         for name, table in state.items():
-            if "_hooks" in name and isinstance(table, dict):
+            if name in _HOOKS and isinstance(table, dict):
                 for hook in [key for key in table if isinstance(key, int) and key >= self._next_hook]:
                     del table[hook]
 
@@ -185,7 +186,7 @@ class _Kept:
             if not same:
                 _fill(state, before)
         if RemovableHandle.next_id != self._next_hook:  # a hook was set somewhere
-            for state, _ in self._libraries:
+            for state, _ in [*self._libraries, *self._tables]:
                 self._drop_hooks(state)
         for table, before in self._tables:
             if (

@@ -141,23 +141,33 @@ class Recorder(TorchFunctionMode):
                     break
                 frame = frame.f_back
             refs, made = self._serials, self._made
-            if before is None:
+            if before is not None:
+                frozen, named = before
+            elif op.always and _PLAIN.issuperset(map(type, args[1:])):  # a view: one tensor, and numbers
+                value = args[0]
+                ref = refs.get(id(value))
+                if ref is None or made[ref][0] != value.shape:
+                    ref = self._leaf(value)
+                frozen = (ref, *args[1:])
+                named = self._freeze_named(kwargs) if kwargs else _NOTHING
+            else:
                 values = []
                 for value in args:
                     type_ = type(value)
-                    if type_ is Tensor or type_ is Parameter:
+                    if type_ is Tensor:
                         ref = refs.get(id(value))
                         if ref is None or made[ref][0] != value.shape:
                             ref = self._leaf(value)
                         values.append(ref)
                     elif type_ in _PLAIN:
                         values.append(value)
+                    elif type_ is Parameter:  # it lives as long as its module: its id is no other tensor's
+                        ref = refs.get(id(value))
+                        values.append(self._leaf(value) if ref is None else ref)
                     else:
                         values.append(self._freeze(value))
                 frozen = tuple(values)
                 named = self._freeze_named(kwargs) if kwargs else _NOTHING
-            else:
-                frozen, named = before
             memory = op.memory
             if memory is VIEW and not op.always:
                 memory = self._shares(args, outputs[0], op)
@@ -373,8 +383,12 @@ def module_calls(recorder: Recorder) -> Iterator[None]:
             return original(module, *args, **kwargs)
         parent = recorder.call
         recorder.call = len(calls)
-        inputs = tuple([numbered(x) if issubclass(type(x), Tensor) else None for x in args])
+        inputs: tuple[Ref | None, ...]
         named = _NOTHING
+        if len(args) == 1 and type(args[0]) is Tensor:  # nearly every call
+            inputs = (serials.get(id(args[0])) or numbered(args[0]),)
+        else:
+            inputs = tuple([numbered(x) if issubclass(type(x), Tensor) else None for x in args])
         if kwargs:
             named = {name: numbered(x) for name, x in kwargs.items() if issubclass(type(x), Tensor)}
         calls.append((module, parent, inputs, named))
