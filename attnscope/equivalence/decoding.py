@@ -24,7 +24,9 @@ def decoding(lab: Lab) -> Iterator[Outcome]:
         ("decoding token by token", [1] * lab.length),
         ("a prompt, then single tokens", [3] + [1] * (lab.length - 3)),
     ):
-        yield _decoded(name, lab, cuts)
+        outcome = _decoded(name, lab, cuts)
+        if outcome.run.held is not None:
+            yield outcome
 
 
 def _way(calls: Calls) -> bool:

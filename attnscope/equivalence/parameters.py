@@ -39,6 +39,9 @@ _PLAIN_LISTS = re.compile(r"^(linears|projections|projs|layers|fcs)$")
 _NOT_ATTENTION = re.compile(r"mlp|ffn?|feed_?forward|fc_?\d|gate|^up|^down|embed|norm|^ln|lm_head|wte|wpe")
 
 
+_PROJECTS = frozenset(("q", "k", "v", "qkv", "kv"))
+
+
 @dataclass(frozen=True)
 class Param:
     """One parameter. `flat` are the addresses of its numbers in the table's flat vector, in its own shape.
@@ -194,6 +197,8 @@ def _role(name: str) -> tuple[str, str, str, int | None]:
             return ".".join(parts[:-2]), "other", part, None
         head = int(parts[-1]) if role in ("q", "k", "v") else None
         return ".".join(parts[:-2]), role, part, head
+    if len(parts) > 1 and _word(parts[-2]) in ("q", "k", "v", "qkv", "kv"):  # `query.linear.weight`
+        return ".".join(parts[:-2]), _word(parts[-2]), part, None
     return ".".join(parts[:-1]), _word(parts[-1]) if parts else "other", part, None
 
 
@@ -246,7 +251,25 @@ def _by_shape(params: list[Param]) -> list[Param]:
         for p in group:
             if p.role == "other" and _layer(p.name) in guess:
                 roles[p.name] = guess[_layer(p.name)]
-    return [replace(p, role=roles[p.name]) if p.name in roles else p for p in params]
+    params = [replace(p, role=roles[p.name]) if p.name in roles else p for p in params]
+    homes = _homes(params)
+    return [replace(p, prefix=homes[p.prefix]) if p.prefix in homes else p for p in params]
+
+
+def _homes(params: list[Param]) -> dict[str, str]:
+    """Where an output projection stands beside its attention (`attention.output`, `attention.self`)."""
+    roles: dict[str, set[str]] = {}
+    for p in params:
+        roles.setdefault(p.prefix, set()).add(p.role)
+    lone = [prefix for prefix, found in roles.items() if "o" in found and not found & _PROJECTS]
+    homes: dict[str, str] = {}
+    for prefix, found in roles.items():
+        if found & _PROJECTS and "o" not in found:
+            parent = prefix.rpartition(".")[0]
+            near = [other for other in lone if other.rpartition(".")[0] == parent and other not in homes]
+            if prefix and near:
+                homes[near[0]] = prefix
+    return homes
 
 
 def _layer(name: str) -> str:

@@ -30,6 +30,7 @@ from attnscope.schema import ModelInfo
 HOUSE: Mapping[str, int] = {"C": 32, "H": 4, "T": 16}
 """Sizes where nobody names any: no two axes of a call have one size (D is 8, the batch 3)."""
 
+_OUTPUT = re.compile(r"(^|_)out(put)?(_|$)")
 _NOT_SIZES = ("depth", "seed", "dtype", "device")
 _OPTION = {"C": "d_model", "H": "num_heads", "T": "context_length"}
 
@@ -207,7 +208,7 @@ def _fixed(target: Target, texts: Sequence[str]) -> dict[str, int]:
 
 def _note(found: dict[str, int], name: str, value: Any) -> None:
     role, size = role_of(name), as_size(value)
-    if role in HOUSE and size is not None:
+    if role in HOUSE and size is not None and not _OUTPUT.search(name):
         found.setdefault(str(role), size)
 
 

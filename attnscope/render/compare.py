@@ -30,6 +30,8 @@ from attnscope.schema import Step
 
 SECTIONS = ("weights", "runs", "shapes")
 SIDE_BY_SIDE_FROM = 120
+NARROW = 60
+"""Below this a table of several columns cannot be read: each row becomes a paragraph."""
 
 
 def draw_comparison(style: Style, found: Comparison, show: Sequence[str] = SECTIONS) -> Lines:
@@ -90,6 +92,9 @@ def _weights(style: Style, found: Comparison) -> Lines:
     widths = [min(most, max(map(cell_len, part), default=0)) for part in (names, sources)]
     room = max(8, style.width - len(INDENT) - sum(widths) - cell_len(arrow) - 6)
     for moved, name, source in zip(found.moved, names, sources, strict=True):
+        if style.width < NARROW:
+            lines += paragraph(style, f"{name} {arrow} {source}: {moved.how}", first=INDENT)
+            continue
         cells = [
             [Text(part, style("strong")) for part in wrap(name, widths[0])],
             [Text(arrow, style("dim"))],
@@ -129,6 +134,12 @@ def _runs(style: Style, found: Comparison) -> Lines:
     looks = {True: ("✓", "+", "good"), False: ("✗", "!", "bad"), None: ("·", "-", "dim")}
     for run, name in zip(found.runs, names, strict=True):
         mark, plain, look = looks[run.held]
+        if style.width < NARROW:
+            first = f"{INDENT}{style.glyph(mark, plain)} "
+            lines += paragraph(
+                style, f"{name}: {run.result}", first=first, look="" if run.held is False else "dim"
+            )
+            continue
         cells = [
             [Text(style.glyph(mark, plain), style(look))],
             [Text(part) for part in wrap(name, width)],
@@ -147,7 +158,9 @@ def _shapes(style: Style, found: Comparison) -> Lines:
     steps = found.a.trace.steps, found.b.trace.steps
     facts = f"= the same numbers on both sides, up to the order of axes; {_alike(found.pairs)}"
     head = [heading(style, "shapes", facts), blank()]
-    if style.width >= SIDE_BY_SIDE_FROM:
+    if style.width < NARROW:
+        lines = head + _paragraphs(style, found, steps)
+    elif style.width >= SIDE_BY_SIDE_FROM:
         lines = head + _beside(style, found, steps)
     else:
         lines = head + _below(style, found, steps)
@@ -332,6 +345,32 @@ def _below(style: Style, found: Comparison, steps: tuple[Sequence[Step], Sequenc
                 put(mark, a, None)
             if b is not None:
                 put(mark if a is None or pair.same else Text(" "), None, b)
+        if pair is last:
+            lines += paragraph(style, _where(found), first=INDENT, look="bad")
+    return lines
+
+
+def _paragraphs(style: Style, found: Comparison, steps: tuple[Sequence[Step], Sequence[Step]]) -> Lines:
+    """Every row as a paragraph: where it stands on both sides, what it does, what comes out."""
+    lines: Lines = []
+    last = _last_part(found)
+    for pair in found.pairs:
+        sides = [
+            (letter, own[place])
+            for letter, own, place in zip("AB", steps, (pair.a, pair.b), strict=True)
+            if place is not None
+        ]
+        if len(sides) == 2 and pair.same and sides[0][1].detail == sides[1][1].detail:
+            groups = [sides]
+        else:
+            groups = [[side] for side in sides]
+        for group in groups:
+            step = group[0][1]
+            mark = style.glyph("✗", "!") if _parts(found, pair) else "=" if pair.same else " "
+            where = " ".join(f"{letter}{one.line}" for letter, one in group)
+            shape = f" {shape_text(style, step.outputs[0]).plain}" if step.outputs else ""
+            text = f"{where} {step.op} {step.detail}{shape}"
+            lines += paragraph(style, text, first=f"{INDENT}{mark} ")
         if pair is last:
             lines += paragraph(style, _where(found), first=INDENT, look="bad")
     return lines
