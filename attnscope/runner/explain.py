@@ -43,8 +43,8 @@ def _one(error: BaseException, target: str) -> Report | None:
     phase: Phase = "forward"
     if kept is None and _in_backward(error.__traceback__):
         phase, kept = "backward", MEMORY.before_backward()
-    recording = kept.restored() if kept is not None else None
-    if kept is not None and recording is not None:
+    if kept is not None:
+        recording = kept.restored()
         steps = tuple(Steps(recording).rows)
         crash = Crash(error, phase, recording.root, steps, type(recording.root))
         return _report(target, crash, diagnose(crash), trace_of(recording, steps), _notes(kept))

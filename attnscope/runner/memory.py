@@ -40,6 +40,7 @@ class Kept:
 
     recording: Recording
     modules: tuple[weakref.ref[nn.Module], ...]
+    classes: tuple[type[nn.Module], ...]
     grad: bool
     opaque: frozenset[str]
     restarts: int
@@ -53,20 +54,18 @@ class Kept:
         """The module that was called, if it still lives."""
         return self.modules[0]() if self.modules else None
 
-    def restored(self) -> Recording | None:
-        """The recording with its modules in place; None when the called module is gone."""
-        root = self.root
-        if root is None:
-            return None
+    def restored(self) -> Recording:
+        """The recording with its modules in place; for one that is gone stands an empty one of its class."""
         at_rest = self.recording
-        gone = nn.Module()
-        living = [reference() for reference in self.modules]  # an empty container is false: ask for None
+        modules = [
+            _hollow(cls) if (module := reference()) is None else module  # an empty container is false
+            for reference, cls in zip(self.modules, self.classes, strict=True)
+        ]
         calls: list[Any] = [
-            (gone if module is None else module, *rest)
-            for module, (_, *rest) in zip(living, at_rest.calls, strict=True)
+            (module, *rest) for module, (_, *rest) in zip(modules, at_rest.calls, strict=True)
         ]
         recording = Recording(
-            root,
+            modules[0],
             raw=list(at_rest.raw),
             sizes=list(at_rest.sizes),
             made=list(at_rest.made),
@@ -76,6 +75,15 @@ class Kept:
         )
         name_arguments(recording)
         return recording
+
+
+def _hollow(cls: type[nn.Module]) -> nn.Module:
+    try:
+        module = cls.__new__(cls)
+        nn.Module.__init__(module)
+    except Exception:  # a class may refuse to be made without arguments
+        return nn.Module()
+    return module
 
 
 def name_arguments(recording: Recording) -> None:
@@ -119,16 +127,17 @@ class Memory:
         A loss is a module too: of the forwards with gradients the largest of the newest four is taken.
         """
         with _LOCK:
-            recent = [kept for kept in self.forwards if kept.grad and kept.root is not None][-4:]
+            recent = [kept for kept in self.forwards if kept.grad][-4:]
         return max(reversed(recent), key=lambda kept: kept.events, default=None)
 
 
 def at_rest(recording: Recording, grad: bool, opaque: set[str], restarts: int) -> Kept:
     """Take the modules out of a recording that is over."""
     modules = tuple([weakref.ref(call[0]) for call in recording.calls])
+    classes = tuple([type(call[0]) for call in recording.calls])
     recording.calls[:] = [(None, *call[1:]) for call in recording.calls]  # type: ignore[misc]
     recording.root = None  # type: ignore[assignment]
-    return Kept(recording, modules, grad, frozenset(opaque), restarts)
+    return Kept(recording, modules, classes, grad, frozenset(opaque), restarts)
 
 
 def _key(error: BaseException) -> tuple[Any, ...]:

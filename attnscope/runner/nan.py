@@ -45,7 +45,9 @@ class NanRecorder(ScriptRecorder):
     ) -> Any:
         named = kwargs or {}
         inputs = list(tensors_in((*args, *named.values())))
-        clean = not any(has_nan(tensor) for tensor in inputs) and not _given_nan((*args, *named.values()))
+        # What is made of no tensor was written so: `torch.tensor([nan])`, data from a file.
+        clean = bool(inputs) and not any(has_nan(tensor) for tensor in inputs)
+        clean = clean and not _given_nan((*args, *named.values()))
         copies: dict[int, Tensor] = {}
         op = op_of(func)
         if clean and op.writes:  # its input will be gone

@@ -45,21 +45,27 @@ class Session:
         attribute_to_source()
         threading.excepthook = self._in_thread
         code = 0
+        failed: BaseException | None = None
         try:
             try:
                 start()
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                failed = error
             finally:
                 self._finished()
+            if failed is not None:  # here and not above: what a hook raises has no context
+                code = 1
+                self._uncaught(failed)
         except SystemExit as end:
             code = _exit_code(end)
             raise
         except KeyboardInterrupt:
             code = 130
             raise
-        except BaseException as error:
-            code = 1
-            self._uncaught(error)
         finally:
+            failed = None
             self._write(code)
         return code
 

@@ -89,9 +89,8 @@ class Watch:
                 Console().report(report)
             return
         kept = MEMORY.forwards[-1] if MEMORY.forwards else None
-        recording = kept.restored() if kept is not None else None
         self.report = Report(target, ())
-        if recording is not None:
-            whole = recording
+        if kept is not None:
+            whole = kept.restored()
             trace = replace(trace_of(whole, ()), build_steps=lambda: Steps(whole).rows)
             self.report = Report(target, (), trace=trace)
