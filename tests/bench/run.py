@@ -1,7 +1,7 @@
 """What tracing costs, as ratios: `python tests/bench/run.py [--rounds N]`.
 
-Every ratio compares attnscope with the same work done without it, on the same machine, in turn: run time and
-start-up as medians of alternating rounds, memory as the peak of a process of its own. There are no
+Every ratio compares attnscope with the same work done without it, on the same machine, in turn: run time as
+the best of many rounds, start-up as the median, memory as the peak of a process of its own. There are no
 thresholds here; the numbers that are aimed at stand beside those that were measured.
 """
 
@@ -66,12 +66,8 @@ def overhead(width: int, length: int, rounds: int, inner: int) -> float:
 def ratio_of_times(plain: Callable[[], None], other: Callable[[], None], rounds: int, inner: int) -> float:
     plain()
     other()
-    ratios = []
-    for _ in range(rounds):
-        first = timed(plain, inner)
-        second = timed(other, inner)
-        ratios.append(second / first)
-    return statistics.median(ratios)
+    pairs = [(timed(plain, inner), timed(other, inner)) for _ in range(rounds)]
+    return min(second for _, second in pairs) / min(first for first, _ in pairs)
 
 
 def timed(function: Callable[[], None], times: int) -> float:

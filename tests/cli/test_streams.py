@@ -99,10 +99,13 @@ def test_a_full_disk_is_one_line() -> None:
 def test_an_interrupt_is_quiet() -> None:
     # The process interrupts itself once it is at work: a signal from outside might come before Python is up.
     code = """
-import signal, sys
+import signal, sys, time
 from attnscope import masks
 from attnscope.cli.boundary import run
-masks.build = lambda *args, **options: signal.raise_signal(signal.SIGINT)
+def build(*args, **options):
+    signal.raise_signal(signal.SIGINT)
+    time.sleep(60)  # a system may deliver it a moment later
+masks.build = build
 sys.exit(run(["mask", "--len", "3"]))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
