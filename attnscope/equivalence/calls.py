@@ -215,7 +215,10 @@ def make_calls(
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(value.shape) for name, value in module.named_parameters()}
+    return {
+        name: () if isinstance(value, nn.parameter.UninitializedParameter) else tuple(value.shape)
+        for name, value in module.named_parameters()
+    }
 
 
 def _taken(inputs: Sequence[Any], side: Side) -> list[Any]:

@@ -18,6 +18,9 @@ _CACHED = re.compile(r"cache|past|state|mem")
 def decoding(lab: Lab) -> Iterator[Outcome]:
     """Token by token, and a prompt followed by single tokens, with each module's own cache."""
     ways = [_way(calls) for calls in lab.sides]
+    if any(ways) and not all(ways):
+        side = "A" if ways[0] else "B"
+        yield Outcome(ComparedRun("decoding", f"only {side} takes a cache", None))
     if not all(ways) or lab.length < 3:
         return
     for name, cuts in (

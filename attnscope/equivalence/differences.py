@@ -41,7 +41,7 @@ def gap(a: Tensor, b: Tensor, tolerance: float) -> Gap:
         return Gap(float("inf"), tolerance, shapes=f"A gives {list(a.shape)}, B gives {list(b.shape)}")
     if a.numel() == 0:
         return Gap(0.0, tolerance)
-    x, y = a.detach().double(), b.detach().double()
+    x, y = _real(a.detach()), _real(b.detach())
     same = (x == y) | (x.isnan() & y.isnan())
     difference = torch.where(same, torch.zeros_like(x), (x - y).abs())
     difference = torch.where(difference.isfinite(), difference, torch.full_like(x, float("inf")))
@@ -55,6 +55,11 @@ def gap(a: Tensor, b: Tensor, tolerance: float) -> Gap:
         nan = "A" if not bool(x[tuple(index)].isfinite()) else "B"
     where = dict(zip(names, index, strict=True)) if largest > tolerance * scale else {}
     return Gap(largest, tolerance * scale, where, nan=nan)
+
+
+def _real(value: Tensor) -> Tensor:
+    """In float64; a complex number as its two parts."""
+    return torch.view_as_real(value.to(torch.complex128)) if value.is_complex() else value.double()
 
 
 def _axis_names(dims: int) -> tuple[str, ...]:

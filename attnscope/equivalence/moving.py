@@ -138,8 +138,10 @@ def _same_names(plan: Plan) -> tuple[list[Param], list[Param]]:
     for p in plan.b.params:
         if p.name in plan.used:
             continue
-        twin = names.get(p.name)
-        if twin is not None and twin.shape == p.shape and _turns(twin, p) and base_free(plan, twin):
+        tied = p.name in plan.a.tied
+        twin = names.get(plan.a.tied.get(p.name, p.name))
+        fits = twin is not None and twin.shape == p.shape and _turns(twin, p)
+        if twin is not None and fits and (tied or base_free(plan, twin)):
             plan.source[p.flat.reshape(-1)] = twin.flat.reshape(-1)
             plan.used[p.name] = "same name"
             done.add(p.name)

@@ -71,7 +71,10 @@ class Param:
 
 
 class Table:
-    """All parameters of a module in order, with addresses in one flat vector."""
+    """All parameters of a module in order, with addresses in one flat vector.
+
+    `tied` has the further names of a parameter that bears several, with its first.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -86,6 +89,12 @@ class Table:
             turned = _turned(value, owners.get(name))
             self.params.append(Param(name, value, flat, prefix, role, part, head, turned, registered))
         self.size = start
+        first = {id(p.value): p.name for p in self.params}
+        self.tied = {
+            name: first[id(value)]
+            for name, value in module.named_parameters(remove_duplicate=False)
+            if id(value) in first and first[id(value)] != name
+        }
         self.params = _by_shape(self.params)
 
     def __getitem__(self, name: str) -> Param:

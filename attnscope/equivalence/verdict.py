@@ -130,7 +130,7 @@ def _sentence(outcome: Outcome) -> str:
         return outcome.say
     kind, _, size = run.name.partition(", ")
     if kind == "forward":
-        subject = "" if run.result.startswith(("A ", "B ")) else "the output "
+        subject = "" if run.result.startswith(("A ", "B ", "only ")) else "the output "
         return f"with {size} {subject}{run.result}"
     return f"{run.name} {run.result}"
 

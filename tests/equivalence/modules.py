@@ -59,7 +59,7 @@ class Renamed(nn.Module):
         two = self.W_key(inputs).reshape(n, length, self.nh, size)
         three = self.W_value(inputs).reshape(n, length, self.nh, size)
         att = torch.einsum("bthd,bshd->bhts", one * size**-0.5, two)
-        att = att + torch.full((length, length), torch.finfo(att.dtype).min, device=att.device).triu(1)
+        att = att + torch.full_like(att[0, 0], torch.finfo(att.dtype).min).triu(1)
         mixed = torch.einsum("bhts,bshd->bthd", att.softmax(dim=-1), three)
         return self.out_proj(mixed.reshape(n, length, width))
 

@@ -13,6 +13,7 @@ from torch import nn
 import attnscope
 from attnscope.comparison import Comparison
 from attnscope.errors import UsageError
+from attnscope.layers.stack import build_model
 
 HERE = Path(modules.__file__)
 SIZES = ("dim=16", "heads=4")
@@ -253,6 +254,41 @@ def test_random_state_and_modules_of_two_sizes() -> None:
         attnscope.compare(a, b)
     assert "no input in common" in str(error.value)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_tied_weight_goes_to_both_places() -> None:
+    tied = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    tied[1].weight = tied[0].weight
+    free = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    found = attnscope.compare(tied, free, torch.randn(2, 5, 8))
+    assert found.equal and found.left == ()
+    assert attnscope.compare(free, tied, torch.randn(2, 5, 8)).failed
+
+
+def test_stacks_of_layers_are_paired_in_order() -> None:
+    sizes = {"depth": 2, "d_model": 24, "num_heads": 3, "context_length": 20}
+    models = [build_model(layer, **sizes) for layer in ("stacked", "multihead", "nanogpt")]
+    assert attnscope.compare(models[0], models[1]).equal
+    assert attnscope.compare(models[1], models[2]).equal
+    deeper = build_model("multihead", **{**sizes, "depth": 3})
+    found = attnscope.compare(models[1], deeper)
+    assert found.failed
+    assert {x.name.split(".")[1] for x in found.left} == {"2"}
+
+
+def test_what_no_attention_is_compared_too() -> None:
+    x = torch.randn(2, 5, 8)
+    assert attnscope.compare(nn.ReLU(), nn.GELU(), x).failed
+    assert attnscope.compare(nn.LazyLinear(4), nn.LazyLinear(4), x).equal
+    assert attnscope.compare(nn.Identity(), nn.Identity(), x.to(torch.complex64)).equal
+    assert attnscope.compare(nn.Embedding(50, 8), nn.Embedding(50, 8), torch.randint(50, (2, 7))).equal
+    one = attnscope.compare(
+        nn.TransformerEncoderLayer(16, 4),
+        nn.TransformerEncoderLayer(16, 4),
+        torch.randn(5, 2, 16),
+        layout="tbc",
+    )
+    assert one.equal
 
 
 def test_both_layouts_of_pytorchs_attention() -> None:
