@@ -53,11 +53,11 @@ HIDES: dict[str, frozenset[str]] = {
     "AS204": frozenset({"AS201"}),
     "AS225": frozenset({"AS208"}),
     "AS223": frozenset({"AS206"}),
-    "AS220": frozenset({"AS214", "AS215", "AS216"}),
-    "AS217": frozenset({"AS215", "AS216"}),
+    "AS220": frozenset({"AS119", "AS214", "AS215", "AS216"}),
+    "AS217": frozenset({"AS119", "AS215", "AS216"}),
     "AS214": frozenset({"AS215", "AS218", "AS225"}),
     "AS202": frozenset({"AS222"}),
-    "AS206": frozenset({"AS216", "AS222", "AS218"}),
+    "AS206": frozenset({"AS201", "AS202", "AS203", "AS213", "AS204", "AS216", "AS218", "AS222"}),
 }
 
 

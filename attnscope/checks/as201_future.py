@@ -47,13 +47,16 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         return
     leak = leak_of(lab)
     total = leak.total
-    held = leak.kind == "none"
-    yield Tried(
-        "future",
-        f"{len(leak.pairs)} of {counted(total, 'pair')} leak"
-        + (f" (above {num(lab.tolerance)})" if held else ""),
-        held,
-    )
+    held = leak.kind in ("none", "prefix")
+    if leak.kind == "prefix":
+        yield Tried("future", f"only the first {leak.by} tokens are seen by those before them", True)
+    else:
+        yield Tried(
+            "future",
+            f"{len(leak.pairs)} of {counted(total, 'pair')} leak"
+            + (f" (above {num(lab.tolerance)})" if held else ""),
+            held,
+        )
     finding = _finding(lab, leak)
     if finding is not None:
         yield finding
@@ -64,7 +67,8 @@ def _finding(lab: Lab, leak: Leak) -> Diagnostic | None:
         return None
     meant = lab.evidence_of_causal
     severity: Severity = "error"
-    if leak.kind in _DELIBERATE or (leak.kind in ("open", "elsewhere") and not meant):
+    strong = any(word in meant for word in ("flag", "called", "--causal"))
+    if (leak.kind in _DELIBERATE and not strong) or (leak.kind in ("open", "elsewhere") and not meant):
         severity = "note"
     if leak.kind in ("other", "heads") and not meant and not _has_mask(lab, leak):
         severity = "note"

@@ -63,9 +63,9 @@ _HARMLESS = PLAIN | frozenset(
 _UNSCALED = re.compile(
     r"T5|GPTNeo(?!X)|Luong|Bahdanau|NonLocal|Non_?local|SAGAN|PositionAttention|DANet|PAM|Pointer", re.I
 )
+# Names of a scale that can be set, or is learned.
 _OWN_SCALE = re.compile(
-    r"temperature|multiplier|query_pre_attn_scalar|softmax_scale|logit_scale|attn_scale|mup|inv_norm_factor|\btau\b|"
-    r"unscaled|no_scale|use_scale|scale_attn|scaled\b",
+    r"temperature|multiplier|query_pre_attn_scalar|logit_scale|(^|_)mup|inv_norm_factor|^tau$|use_scale|scale_attn",
     re.I,
 )
 
@@ -283,7 +283,7 @@ def _said(part: object) -> bool:
         source = inspect.getsource(type(part))
     except (OSError, TypeError):
         return False
-    return re.search(r"(no|without|un)[ -]?scal(ing|e|ed)\b|not scaled", source, re.I) is not None
+    return re.search(r"(no|without) scal(ing|e)\b|unscaled dot|not scaled", source, re.I) is not None
 
 
 def shown_formula(value: float, size: int) -> str:

@@ -26,6 +26,13 @@ PLAIN = frozenset(
     split_with_sizes tile identity requires_grad_ data
     """.split()
 )
+# Operations that take only the shape or the type of what they are given, or make true and false of it.
+FRESH = frozenset(
+    """
+    ones_like zeros_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty
+    new_tensor eq ne lt le gt ge isnan isinf isfinite argmax argmin logical_not logical_and logical_or
+    """.split()
+)
 NORMS = frozenset({"layer_norm", "rms_norm", "normalize", "group_norm", "batch_norm", "instance_norm"})
 PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "einsum", "addmm", "tensordot"})
 SOURCES = (
@@ -89,6 +96,8 @@ class Lineage:
         """Serials that descend from an argument of the module."""
         active = {serial for _, serial in self.recording.arguments}
         for event in self.events:
+            if event.op.name in FRESH:
+                continue
             if any(ref in active for ref in self.refs(event)) or event.op.name == "embedding":
                 active.update(event.outputs)
         return active

@@ -87,10 +87,23 @@ def _map(number: int, found: Found, lineage: Lineage, steps: Steps) -> Map:
             oriented[1] = _turn(weights, query, key)
             oriented[2] = _turn(masked, query, key) if masked is not None else None
             along = found.dim - weights.ndim == key
+            if _turned(oriented):
+                oriented[1:] = [None if a is None else a.swapaxes(-2, -1) for a in oriented[1:]]
+                along = found.dim - weights.ndim == query
             dims = steps.axes.of.get(found.serial, ())
             if len(dims) == weights.ndim and found.source == "softmax":
                 letters = (dims[query].label, dims[key].label)
     return Map(number, found, *oriented, four, shape, letters, along, key)
+
+
+def _turned(oriented: list[Any]) -> bool:
+    """Whether queries and keys were exchanged between the softmax and the product: only then do both agree."""
+    applied, weights = oriented[0], oriented[1]
+    if applied.shape != weights.swapaxes(-2, -1).shape or np.allclose(
+        applied, weights, atol=1e-6, equal_nan=True
+    ):
+        return False
+    return bool(np.allclose(applied, weights.swapaxes(-2, -1), atol=1e-6, equal_nan=True))
 
 
 def _array(tensor: Tensor) -> Any:

@@ -64,7 +64,7 @@ def _find(lab: Lab) -> Mixing | None:
         if "S" in names:
             continue
         mixed = _labels_of_mixed(dims, out, before, after)
-        tokens = "T" in mixed and bool(mixed & {*_INNER, "B"})
+        tokens = "T" in mixed and bool(mixed & set(_INNER))
         entries = "B" in mixed and len(mixed) > 1
         if tokens or entries:
             axis = names.index("T") if tokens and "T" in names else None
