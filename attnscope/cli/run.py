@@ -73,6 +73,7 @@ def run(
         attention=attention,
         nan=nan,
         output=to.path,
+        debug=debug,
         console=Console(to.width, to.color),
     )
     raise SystemExit(session.run())

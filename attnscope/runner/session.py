@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from attnscope.diagnostic import Report
+from attnscope.errors import UsageError
 from attnscope.runner.console import Console, report_lines
 from attnscope.runner.imports import when_imported
 from attnscope.runner.program import Program
@@ -19,6 +20,7 @@ from attnscope.runner.warned import attribute_to_source
 
 if TYPE_CHECKING:
     from attnscope.render.terminal import Lines, Style
+    from attnscope.schema import Trace
 
 
 @dataclass
@@ -29,16 +31,17 @@ class Session:
     attention: bool = False
     nan: bool = False
     output: Path | None = None
+    debug: bool = False
     console: Console = field(default_factory=Console)
     reports: list[Report] = field(default_factory=list)
     drawings: list[Callable[[Style], Lines]] = field(default_factory=list)
+    heads: Trace | None = None
     _watcher: Any = None
 
     def run(self) -> int:
         """Run the script to its end and return its exit code; its own SystemExit passes.
 
-        Raises UsageError, before anything ran, when there is no such script, and when the file of the report
-        cannot be written.
+        Raises UsageError, before anything ran, when there is no such script.
         """
         start = self.program.prepare()
         when_imported("torch", self._watch)
@@ -109,6 +112,8 @@ class Session:
             if report is not None:
                 self.say(report)
         except Exception as own:
+            if self.debug:
+                sys.__excepthook__(type(own), own, own.__traceback__)
             self.console.line(f"internal error while explaining: {type(own).__name__}: {str(own)[:200]}")
 
     # -- what is said --------------------------------------------------------------------------------------
@@ -143,14 +148,21 @@ class Session:
 
         suffix = self.output.suffix.lower()
         width = self.console.width
-        write_text(
-            self.output, render(suffix, report, command="run", draw=draw, width=width, title="attnscope run")
-        )
+        text = render(suffix, report, command="run", draw=draw, width=width, title="attnscope run")
+        try:
+            write_text(self.output, text)
+        except UsageError as error:  # the exit code is the script's
+            self.console.line(str(error))
 
     def _whole(self, code: int) -> Report:
         first = self.reports[0] if self.reports else Report(self.program.name, ())
         findings = tuple(finding for report in self.reports for finding in report.findings)
         notes = tuple(dict.fromkeys(note for report in self.reports for note in report.notes))
+        trace = first.trace
+        if self.heads is not None:
+            attention = self.heads.attention
+            trace = replace(trace, build_attention=lambda: attention) if trace is not None else self.heads
+        first = replace(first, trace=trace)
         return replace(first, findings=findings, notes=notes, extra={**first.extra, "exit_code": code})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import traceback
+import tracemalloc
 import weakref
 from contextlib import suppress
 from typing import Any
@@ -220,6 +221,24 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(100):
             Model()(x())
         assert len(MEMORY.forwards) <= 16
+
+
+def test_memory_does_not_grow() -> None:
+    model = Model()
+    with attnscope.watch():
+        tracemalloc.start()
+        try:
+            for _ in range(40):
+                model(x()).sum().backward()
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            for _ in range(120):
+                model(x()).sum().backward()
+            gc.collect()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert after - before < 200_000  # 120 recordings would be some three million
 
 
 def test_compiled_parts_keep_their_graphs() -> None:
