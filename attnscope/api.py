@@ -120,7 +120,7 @@ def check(
     Args:
         module: any `nn.Module`; it is left as it was.
         args, kwargs: one call of it, as `module(*args, **kwargs)`; without them inputs are made, in the
-            convention that the module proves to use. Take the first tensor for [B, T, C] floats or [B, T] ids.
+            convention that the module proves to use. The first tensor is [B, T, C] floats or [B, T] ids.
         causal: whether causal attention is meant (None: expected where the module shows it).
         layout: `btc`, `tbc` or `nc`, the axes of the first tensor.
         select, ignore: codes to look for alone, or to leave out.
@@ -219,6 +219,7 @@ def trace_layer(
     import torch
 
     from attnscope.layers.stack import build, find_device
+    from attnscope.preserve import seed_torch
 
     keep = keep or Keep(output=True)
     device = find_device(options.device)
@@ -238,7 +239,7 @@ def trace_layer(
     generator = torch.get_rng_state()
     try:
         if train:
-            torch.manual_seed(options.seed)
+            seed_torch(options.seed)
         with torch.no_grad():  # nothing here needs a graph, which would keep every activation alive
             recording = _record(model, (x.to(device, dtype),), {}, keep, {"x": ("B", "T", "C")})
     finally:
@@ -268,11 +269,10 @@ def trace_target(
     What the module raises is no exception here: the trace then has the steps up to the fault, and findings
     that explain it. Raises UsageError for what the command line got wrong.
     """
-    import torch
 
     from attnscope.crashes import Crash, diagnose
     from attnscope.loader.importing import run_user_code
-    from attnscope.preserve import global_state
+    from attnscope.preserve import global_state, seed_torch
     from attnscope.targets import prepare
     from attnscope.text import vocabulary_size
 
@@ -287,7 +287,7 @@ def trace_target(
     module.train(request.train)
 
     def run() -> Recording:
-        torch.manual_seed(prepared.built.seed)
+        seed_torch(prepared.built.seed)
         return _record(module, call.args, call.kwargs, keep, call.axes)
 
     with global_state():

@@ -298,3 +298,10 @@ def global_state() -> Iterator[None]:
 def _cuda_states() -> list[Tensor] | None:
     cuda: Any = torch.cuda
     return list(cuda.get_rng_state_all()) if cuda.is_initialized() else None
+
+
+def seed_torch(number: int) -> None:
+    """Seed torch's generators, as `torch.manual_seed` does, which loads the compiler and so takes a second."""
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnscope.preserve import walk
+from attnscope.preserve import seed_torch, walk
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -140,7 +140,7 @@ def seeded(seed: int) -> Iterator[None]:
     state, python = torch.get_rng_state(), random.getstate()
     numpy: Any = sys.modules.get("numpy")
     kept = numpy.random.get_state() if numpy is not None else None
-    torch.manual_seed(seed)
+    seed_torch(seed)
     random.seed(seed)
     if numpy is not None:
         numpy.random.seed(seed)

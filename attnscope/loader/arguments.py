@@ -27,6 +27,7 @@ from attnscope.loader.sizes import BATCH, LENGTH, VARIANTS, Sizes, as_size, solv
 from attnscope.loader.stubs import MissingImport
 from attnscope.loader.target import Target
 from attnscope.loader.usage import Usage, constructor_signatures, read_usage
+from attnscope.preserve import seed_torch
 
 _HUGE = 5_000_000
 _EMPTY = inspect.Parameter.empty
@@ -471,7 +472,7 @@ def _make_inner(cls: type[nn.Module] | str, sizes: Sizes, target: Target) -> nn.
 
 
 def _call(target: Target, plan: _Plan, arguments: Mapping[str, Any], seed: int) -> nn.Module:
-    torch.manual_seed(seed)
+    seed_torch(seed)
     positional: list[Any] = []
     keywords = {**arguments, **plan.extra}
     for p in _signature(target.factory):
