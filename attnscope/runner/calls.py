@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.compiler import is_compiling, is_dynamo_compiling
 
+from attnscope.runner.depth import deeper, shallower
 from attnscope.runner.memory import Memory, at_rest
 from attnscope.runner.opaque import FUSED, KINDS, PLAIN, is_fused, kind_of, without
 from attnscope.runner.recorder import ScriptRecorder
@@ -68,9 +69,6 @@ def install(watcher: Watcher) -> None:
         return
     _originals["_call_impl"] = nn.Module._call_impl
     _originals["compile"] = torch.compile
-    # A call of a module takes two frames more than it did.
-    _originals["limit"] = sys.getrecursionlimit()
-    sys.setrecursionlimit(_originals["limit"] * 5 // 3)
     nn.Module._call_impl = _wrapped_calls(nn.Module._call_impl)  # type: ignore[method-assign]
     torch.compile = _wrapped_compile(torch.compile)
     # The compiler inlines modules whose call is the one that it knows.
@@ -85,9 +83,6 @@ def uninstall(watcher: Watcher) -> None:
     wrapped = nn.Module._call_impl
     nn.Module._call_impl = _originals.pop("_call_impl")  # type: ignore[method-assign]
     torch.compile = _originals.pop("compile")
-    limit = _originals.pop("limit")
-    if sys.getrecursionlimit() == limit * 5 // 3:
-        sys.setrecursionlimit(limit)
     _tell_compiler(wrapped, nn.Module._call_impl)
 
 
@@ -175,6 +170,7 @@ def _outermost(
     grad = torch.is_grad_enabled()
     failure: BaseException | None = None
     thread.recorder = recorder
+    deeper()
     try:
         with recorder:
             left = recorder.enter(module, args, kwargs)
@@ -188,6 +184,7 @@ def _outermost(
         raise
     finally:
         thread.recorder = None
+        shallower()
         try:
             watcher.ended(recorder, failure)
             kept = at_rest(recorder.recording, grad, recorder.opaque, recorder.restarts)

@@ -9,7 +9,7 @@ from script_process import Runner
 UNCHANGED = """
 import os
 os.environ["OMP_NUM_THREADS"] = "3"
-import threading, traceback
+import sys, threading, traceback
 import torch, torch.nn as nn, torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 print("threads", torch.get_num_threads())
@@ -75,6 +75,17 @@ threads = [threading.Thread(target=lambda: results.append(bits(m(x)))) for _ in 
 for t in threads: t.start()
 for t in threads: t.join()
 print("threads", results)
+print("limit", sys.getrecursionlimit())
+class Deep(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+    def forward(self, x):
+        return self.inner(x)
+deep = nn.Identity()
+for _ in range(240):
+    deep = Deep(deep)
+print("deep", bits(deep(x)))
 print("vmap", torch.func.vmap(m)(x.expand(2, 3, 4)).shape)
 """
 
