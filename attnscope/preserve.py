@@ -301,7 +301,7 @@ def _cuda_states() -> list[Tensor] | None:
 
 
 def seed_torch(number: int) -> None:
-    """Seed torch's generators, as `torch.manual_seed` does, which loads the compiler and so takes a second."""
+    """Seed torch's generators. `torch.manual_seed` does so too, and takes a second to load the compiler."""
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(number)
