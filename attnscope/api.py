@@ -261,7 +261,6 @@ def trace_target(
     request: Request,
     *,
     tokens: Sequence[Token] = (),
-    encoding: str = "gpt2",
     keep: Keep | None = None,
 ) -> Trace:
     """Run a user's module once, on the ids of `tokens` or on what was given or guessed.
@@ -274,11 +273,10 @@ def trace_target(
     from attnscope.loader.importing import run_user_code
     from attnscope.preserve import global_state, seed_torch
     from attnscope.targets import prepare
-    from attnscope.text import vocabulary_size
 
     keep = keep or Keep(output=True)
     ids = [token.id for token in tokens] or None
-    prepared = prepare(request, ids, vocabulary_size(encoding) if ids else None)
+    prepared = prepare(request, ids)
     if prepared.crash is not None or prepared.call is None:
         assert prepared.crash is not None
         findings = diagnose(prepared.crash)
@@ -288,7 +286,8 @@ def trace_target(
 
     def run() -> Recording:
         seed_torch(prepared.built.seed)
-        return _record(module, call.args, call.kwargs, keep, call.axes)
+        args, kwargs = call.fresh()
+        return _record(module, args, kwargs, keep, call.axes)
 
     with global_state():
         recording = run_user_code(prepared.built.target.environment, run)

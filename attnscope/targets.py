@@ -94,13 +94,11 @@ def dtype_of(name: str | None) -> torch.dtype | None:
     return cast("torch.dtype", getattr(torch, name))
 
 
-def prepare(
-    request: Request, token_ids: Sequence[int] | None = None, vocabulary: int | None = None
-) -> Prepared:
+def prepare(request: Request, token_ids: Sequence[int] | None = None) -> Prepared:
     """Load and construct the target and make the arguments of one call of it.
 
-    `token_ids` are those of a text, out of a `vocabulary`; without them T is `request.length`. The user's
-    own prints go to standard error.
+    `token_ids` are those of a text: a vocabulary that is guessed holds them. Without them T is
+    `request.length`. The user's own prints go to standard error.
 
     Raises UsageError for what the command line got wrong, or where `forward` wants what cannot be guessed.
     """
@@ -124,7 +122,7 @@ def prepare(
         state_dict=request.state_dict,
         batch=batch,
         length=length,
-        vocab=vocabulary,
+        vocab=max(token_ids) + 1 if token_ids else None,
     )
     if built.error is not None or built.module is None:
         error = built.error or RuntimeError("the module was not constructed")

@@ -273,7 +273,7 @@ def _trace_target(request: Request, source: _Source, view: _View, inner: bool) -
 
     from attnscope.api import trace_target
 
-    return trace_target(request, tokens=tokens, encoding=source.encoding_name, keep=view.keep(inner))
+    return trace_target(request, tokens=tokens, keep=view.keep(inner))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import enum
 import inspect
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from attnscope.errors import UsageError
@@ -23,13 +25,16 @@ from attnscope.loader import configs
 from attnscope.loader.expressions import evaluate, nearest, parse_binding, printable, read_file
 from attnscope.loader.importing import run_user_code
 from attnscope.loader.names import is_config_name, is_size, plain_value, role_of
+from attnscope.loader.probe import last_lines
 from attnscope.loader.sizes import BATCH, LENGTH, VARIANTS, Sizes, as_size, solve
 from attnscope.loader.stubs import MissingImport
 from attnscope.loader.target import Target
 from attnscope.loader.usage import Usage, constructor_signatures, read_usage
+from attnscope.loader.watchdog import TookTooLongError, limited
 from attnscope.preserve import seed_torch
 
 _HUGE = 5_000_000
+_SECONDS = 20.0
 _EMPTY = inspect.Parameter.empty
 _SHOWN_ROLES = {"C", "H", "G", "D", "T", "vocab", "layers", "ffn"}
 
@@ -75,6 +80,7 @@ class _Plan:
     globals: dict[str, str | None] = field(default_factory=dict)
     modules: dict[str, Any] = field(default_factory=dict)
     flags: set[str] = field(default_factory=set)
+    given: frozenset[str] = frozenset()
 
 
 def construct(
@@ -124,7 +130,7 @@ def construct(
     tries = len(VARIANTS) if guessing else 1
     failed: Built | None = None
     for variant in range(tries + 1):
-        if variant == tries and not _fill_optional(target, plan, first):
+        if variant == tries and not (_turn_flag(plan, first) or _fill_optional(target, plan, first)):
             break
         sizes = solve(plan.fixed, plan.wanted, batch=batch, length=length, vocab=vocab, variant=variant)
         if 0 < variant < tries and failed is not None and sizes == failed.sizes:
@@ -143,12 +149,18 @@ def construct(
             given=frozenset(given),
         )
         try:
-            built.module = run_user_code(environment, partial(_call, target, plan, arguments, seed))
+            with limited(_SECONDS) if guessing else contextlib.nullcontext():
+                built.module = run_user_code(environment, partial(_call, target, plan, arguments, seed))
             built.guesses = _say(guessed, plan)
             built.config = _config_of(arguments)
             return _finish(built, only, dtype, device, state_dict)
         except (KeyboardInterrupt, UsageError):
             raise
+        except TookTooLongError as error:
+            raise UsageError(
+                f"constructing `{printable(target.name)}` was stopped: {printable(error)}",
+                "smaller sizes may end: --arg NAME=EXPRESSION",
+            ) from error
         except MissingImport as error:
             raise UsageError(
                 f"`{printable(target.name)}` cannot be constructed: {printable(error)}", "install it"
@@ -161,6 +173,19 @@ def construct(
                 first, failed = error, built
     assert failed is not None
     return failed
+
+
+def _turn_flag(plan: _Plan, error: BaseException | None) -> bool:
+    """Where an assertion of the constructor speaks of a flag, the flag is turned: `self_attention=True`."""
+    if not isinstance(error, AssertionError):
+        return False
+    line = "".join(last_lines(error))
+    for name, value in list(plan.values.items()):
+        if isinstance(value, bool) and name not in plan.given and re.search(rf"\b{re.escape(name)}\b", line):
+            del plan.values[name]
+            plan.roles[name] = "false" if value else "true"
+            return True
+    return False
 
 
 def _fill_optional(target: Target, plan: _Plan, error: BaseException | None) -> bool:
@@ -225,7 +250,7 @@ def _signature(factory: Any) -> list[inspect.Parameter]:
 def _plan(
     target: Target, given: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]], usage: Usage
 ) -> _Plan:
-    plan = _Plan()
+    plan = _Plan(given=frozenset(given))
     parameters = _signature(target.factory)
     named = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -271,6 +296,7 @@ def _plan(
             plan.flags.add(name)
         if is_size(role):
             plan.wanted.add(str(role))
+    _fix_constants(target, plan, named)
     for name in target.unset:
         if name not in given:
             role = role_of(name) or usage.roles.get(name)
@@ -314,6 +340,24 @@ def _sort_given(
             raise UsageError(f"`{printable(target.name)}` has no argument `{printable(name)}`", hint)
 
 
+def _fix_constants(target: Target, plan: _Plan, named: Mapping[str, inspect.Parameter]) -> None:
+    """Sizes of a script (`n_embd = 384`) bind those that are guessed, where the constructor reads one."""
+    read = {
+        node.id
+        for body in _constructor_bodies(target)
+        for node in ast.walk(body)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    constants = {
+        name: value
+        for name, value in vars(target.module).items()
+        if as_size(value) and is_size(role_of(name)) and name not in named and len(name) > 1
+    }
+    if read & constants.keys():
+        for name, value in sorted(constants.items(), key=lambda item: item[0] not in read):
+            plan.fixed.setdefault(str(role_of(name)), value)
+
+
 def _is_object(name: str, p: inspect.Parameter, usage: Usage) -> bool:
     """More is read of it than a tensor's or a text's own attributes."""
     read = usage.attributes.get(name, set()) | usage.keys.get(name, set())
@@ -328,18 +372,22 @@ def _is_plain(p: inspect.Parameter) -> bool:
 
 def _constructor_usage(target: Target) -> Usage | None:
     """What the constructor's own code shows, so that another class's `d` tells nothing of this one's."""
-    bare = target.name.rpartition(".")[2]
+    bodies = _constructor_bodies(target)
     signatures = constructor_signatures(target.tree)
+    return read_usage(ast.Module(body=list(bodies), type_ignores=[]), signatures) if bodies else None
+
+
+def _constructor_bodies(target: Target) -> list[ast.FunctionDef]:
+    """The function that is the target, or the constructor of the class that is."""
+    bare = target.name.rpartition(".")[2]
     for node in ast.walk(target.tree):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == bare:
-            if isinstance(node, ast.FunctionDef):
-                return read_usage(node, signatures)
-            bodies: list[ast.stmt] = [
-                n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"
-            ]
-            if bodies:
-                return read_usage(ast.Module(body=bodies, type_ignores=[]), signatures)
-    return None
+        if isinstance(node, ast.FunctionDef) and node.name == bare:
+            return [node]
+        if isinstance(node, ast.ClassDef) and node.name == bare:
+            found = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+            if found:
+                return found
+    return []
 
 
 def _role(name: str, p: inspect.Parameter, usage: Usage) -> str | None:
@@ -359,9 +407,11 @@ def _role(name: str, p: inspect.Parameter, usage: Usage) -> str | None:
 
 def _fix(plan: _Plan, name: str, value: Any, usage: Usage, given: bool = False) -> None:
     role = role_of(name)
-    if not is_size(role) and is_size(usage.roles.get(name)):
-        role = usage.roles[name]
     size = as_size(value)
+    if not is_size(role) and is_size(usage.roles.get(name)):
+        if size == 1 and not given:
+            return  # a divisor that divides nothing by default: no head count
+        role = usage.roles[name]
     if is_size(role) and size:
         if role == "C" and usage.roles.get(name) != "C" and "C" in plan.fixed:
             return
@@ -517,6 +567,8 @@ def _fill_unset(module: nn.Module, seed: int) -> None:
     """What the constructor leaves unset gets small normal numbers in place of chance."""
     generator = torch.Generator().manual_seed(seed)
     for tensor in [*module.parameters(), *module.buffers()]:
+        if is_lazy(tensor):
+            continue
         if tensor.is_floating_point() and tensor.numel() and tensor.device.type == "cpu":
             mark = torch.tensor(_UNSET, dtype=tensor.dtype)
             if bool(tensor.flatten()[0] == mark) and bool((tensor == mark).all()):

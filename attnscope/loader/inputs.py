@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import math
 import re
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parameter import is_lazy
 
 from attnscope.errors import UsageError
 from attnscope.loader import candidates as cand
@@ -31,12 +31,13 @@ from attnscope.loader.probe import (
     changed,
     disturb,
     finite_share,
+    last_lines,
     time_axis,
-    user_lines,
 )
 from attnscope.loader.sizes import BATCH, LENGTH, as_size
 from attnscope.loader.stubs import MissingImport
 from attnscope.loader.submodule import caught_inputs
+from attnscope.preserve import seed_torch
 
 LAYOUTS = ("btc", "tbc", "nc")
 _SAME = Candidate("the same", lambda f: None)
@@ -286,12 +287,40 @@ class _Search:
             outcome = self._other_layouts(outcome)
         if not outcome.ran:
             outcome = self._plainest(outcome)
+        if outcome.endless:
+            raise UsageError(
+                f"`forward` of `{printable(self.built.target.name)}` was stopped: {printable(outcome.error)}",
+                "smaller sizes (--arg, --len) or other inputs (--input) may end",
+            )
+        if outcome.ran:
+            outcome = self._settle_lazy(outcome)
         if outcome.ran and self.main not in self.given and self.layout is None:
             outcome = self._prove_layout(outcome)
         proven: bool | None = None
         if outcome.ran:
             outcome, proven = self._prove_masks(outcome)
         return self._result(self.values(self.choice), outcome, proven)
+
+    def _settle_lazy(self, outcome: Outcome) -> Outcome:
+        """Lazy layers take their sizes from the call that ran, so that all later calls see one module."""
+        if not any(is_lazy(t) for t in [*self.module.parameters(), *self.module.buffers()]):
+            return outcome
+        args, kwargs, _ = self.call(self.values(self.choice))
+        training = {m: m.training for m in self.module.modules()}
+        self.module.eval()
+
+        def call() -> Any:
+            seed_torch(self.built.seed)
+            with torch.no_grad():
+                return self.module(*args, **kwargs)
+
+        try:
+            run_user_code(self.built.target.environment, call)
+        finally:
+            for module, mode in training.items():
+                module.training = mode
+        self.prober = Prober(self.module, self.built.target.environment)
+        return self.try_choice(self.choice)
 
     def _first_choice(self) -> None:
         if self.main not in self.given:
@@ -495,7 +524,7 @@ class _Search:
         return best
 
     def _hopeless(self, outcome: Outcome) -> bool:
-        return _cannot_be_a_guess(outcome.error, self.module)
+        return outcome.endless or _cannot_be_a_guess(outcome.error, self.module)
 
     def _learn_dims(self, outcome: Outcome) -> None:
         """A rope table that does not fit may be told the right size by the error itself."""
@@ -585,7 +614,7 @@ class _Search:
         if output.dim() < 2 or output.shape[:2] != x.shape[:2]:
             return outcome
         moved = x.clone()
-        moved[0, 0] = moved[0, 0] * 1.5 + 0.7 if x.is_floating_point() else (x[0, 0] + 3) % self.frame.vocab
+        moved[0] = disturb(x[0], 0, 0, self.frame.vocab)  # no factor, no shift: a norm would undo those
         other = self.attempt({n: moved if v is x else v for n, v in values.items()})
         difference = changed(output, other.output)
         if difference is None:
@@ -843,7 +872,7 @@ class _Search:
             return ""
         certain = (*_SEQUENCES, "flag", "causal", "head_mask")
         beside = [n for n in self._required_others() if self.by_name[n].role not in certain]
-        lines = _last_lines(outcome.error)
+        lines = last_lines(outcome.error)
         doubtful = [n for n in beside if any(re.search(_words(self.by_name[n]), line) for line in lines)]
         if not doubtful:
             return ""
@@ -866,13 +895,6 @@ def _words(p: roles.Parameter) -> str:
     }
     usual = words.get(p.role) or ("cos|sin|rot" if p.role in ("cos", "sin") else "")
     return rf"\b{re.escape(p.name)}\b" + (f"|{usual}" if usual else "")
-
-
-def _last_lines(error: BaseException | None) -> list[str]:
-    """The source of the innermost line of the user's that raised; for a plain function, of its caller too."""
-    lines = user_lines(error)
-    shown = 1 if lines and lines[-1][2] else 2
-    return [linecache.getline(file, line) for file, line, _ in lines[-shown:]]
 
 
 def _cannot_be_a_guess(error: BaseException | None, module: nn.Module) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import linecache
 import math
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +15,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from attnscope.loader.importing import Environment, run_user_code
 from attnscope.loader.stubs import MissingImport
+from attnscope.loader.watchdog import TookTooLongError, limited
 
 _SMALL = 400_000
+_FIRST_SECONDS = 15.0  # the first try may import half of torch
+_LEAST_SECONDS = 3.0
 _OWN = str(Path(__file__).parent)
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -76,6 +82,11 @@ class Outcome:
     def ran(self) -> bool:
         return self.error is None
 
+    @property
+    def endless(self) -> bool:
+        """It was stopped since it did not end."""
+        return isinstance(self.error, TookTooLongError)
+
 
 class Prober:
     """Tries calls on copies of a module, in evaluation mode, without gradients, random state kept."""
@@ -85,7 +96,8 @@ class Prober:
         self.environment = environment
         self.tries = 0
         self.limit = limit
-        small = sum(p.numel() for p in module.parameters()) <= _SMALL
+        self.limit_seconds = _FIRST_SECONDS
+        small = sum(p.numel() for p in module.parameters() if not is_lazy(p)) <= _SMALL
         self._shared: nn.Module | None = None if small else self._copy()
 
     def _copy(self) -> nn.Module:
@@ -116,8 +128,12 @@ class Prober:
                 warnings.simplefilter("ignore")
                 return module(*args, **kwargs)
 
+        started = time.monotonic()
         try:
-            result = run_user_code(self.environment, call)
+            with limited(self.limit_seconds):
+                result = run_user_code(self.environment, call)
+            if self.limit_seconds == _FIRST_SECONDS:
+                self.limit_seconds = max(_LEAST_SECONDS, 4 * (time.monotonic() - started))
         except (KeyboardInterrupt, MissingImport):
             raise
         except BaseException as error:
@@ -156,6 +172,13 @@ def user_lines(error: BaseException | None) -> list[tuple[str, int, bool]]:
             lines.append((file, tb.tb_lineno, tb.tb_frame.f_code.co_varnames[:1] == ("self",)))
         tb = tb.tb_next
     return lines
+
+
+def last_lines(error: BaseException | None) -> list[str]:
+    """The source of the innermost line of the user's that raised; for a plain function, of its caller too."""
+    lines = user_lines(error)
+    shown = 1 if lines and lines[-1][2] else 2
+    return [linecache.getline(file, line) for file, line, _ in lines[-shown:]]
 
 
 def first_tensor(value: Any, depth: int = 0) -> Tensor | None:

@@ -137,15 +137,35 @@ def forward_parameters(module: nn.Module) -> list[Parameter]:
         raise
     except BaseException:
         return [Parameter("x", "main", True, _EMPTY, False)]
+    if any(p.kind is p.VAR_POSITIONAL for p in found) and not _positional(found):
+        found = [*_passed_on(module), *found]
     made: list[Parameter] = []
+    seen: set[str] = set()
     for p in found:
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or p.name in seen:
             continue
+        seen.add(p.name)
         role = _role(p, first=not made)
         made.append(Parameter(p.name, role, p.default is _EMPTY, p.default, p.kind is p.KEYWORD_ONLY))
-    if not made and any(p.kind is p.VAR_POSITIONAL for p in found):
-        made.append(Parameter("x", "main", True, _EMPTY, False))
     return made
+
+
+def _positional(found: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    return [p for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _passed_on(module: nn.Module) -> list[inspect.Parameter]:
+    """What `*args` hands to the forward of a base class; one tensor where no base says."""
+    own = {p for p in inspect.signature(module.forward).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    keywords = {p.name for p in own}
+    for cls in type(module).__mro__[1:]:
+        if cls is nn.Module:
+            break
+        if "forward" in cls.__dict__:
+            base = list(inspect.signature(cls.__dict__["forward"]).parameters.values())[1:]
+            if _positional(base):
+                return [p for p in _positional(base) if p.name not in keywords]
+    return [inspect.Parameter("x", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
 
 
 def _role(p: inspect.Parameter, first: bool) -> str:
@@ -167,10 +187,11 @@ def unpacked(tree: ast.AST | None, parameter: str) -> Unpacked | None:
     if tree is None:
         return None
     aliases = {parameter}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-            continue
+    assigned = [n for n in ast.walk(tree) if isinstance(n, ast.Assign) and len(n.targets) == 1]
+    for node in sorted(assigned, key=lambda n: (n.lineno, n.col_offset)):
         target, value = node.targets[0], node.value
+        if isinstance(target, ast.Name) and target.id == parameter and _may_change_rank(value):
+            return None
         if not isinstance(target, (ast.Tuple, ast.List)):
             continue
         if any(isinstance(e, ast.Starred) for e in target.elts):
@@ -179,6 +200,19 @@ def unpacked(tree: ast.AST | None, parameter: str) -> Unpacked | None:
         if any(text in (f"{a}.shape", f"{a}.size()", f"tuple({a}.shape)") for a in aliases):
             return Unpacked(len(target.elts), tuple(ast.unparse(e) for e in target.elts))
     return None
+
+
+def _may_change_rank(value: ast.expr) -> bool:
+    """What a name is given anew has the rank that it had only where one function of one argument made it."""
+    plain = ("float", "to", "contiguous", "type_as", "clone", "detach", "half", "double", "bfloat16")
+    match value:
+        case ast.Call(func=ast.Attribute(attr=attr)) if attr in plain:
+            return False
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=attr), args=[_], keywords=[]):
+            return "head" in attr or "split" in attr
+        case ast.BinOp() | ast.Name() | ast.IfExp():
+            return False
+    return True
 
 
 def least_rank(tree: ast.AST | None, parameter: str) -> int | None:
