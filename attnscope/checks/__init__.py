@@ -57,7 +57,7 @@ HIDES: dict[str, frozenset[str]] = {
     "AS217": frozenset({"AS119", "AS215", "AS216"}),
     "AS214": frozenset({"AS215", "AS218", "AS225"}),
     "AS202": frozenset({"AS222"}),
-    "AS206": frozenset({"AS201", "AS202", "AS203", "AS213", "AS204", "AS216", "AS218", "AS222"}),
+    "AS206": frozenset({"AS201", "AS202", "AS204", "AS213", "AS216", "AS218", "AS222"}),
 }
 
 

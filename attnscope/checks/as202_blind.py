@@ -90,8 +90,9 @@ def _attends_to_itself(lab: Lab) -> bool:
 def _diagonal(lab: Lab, one: Map) -> Iterator[Diagnostic]:
     """Each token may see the past and not itself, in a layer whose queries and keys are not the same thing."""
     seen = visible(one) > SMALL
-    n = lab.length
-    if not (seen == np.tri(n, k=-1, dtype=bool)).all() or one.found.mask_serial is None:
+    usable = seen.any(axis=1)
+    past = not seen[np.triu_indices(lab.length, 1)].any()
+    if np.diag(seen).any() or usable.sum() < 2 or not past or one.found.mask_serial is None:
         return
     product = one.found.product
     if product is not None and product.left == product.right:

@@ -54,6 +54,8 @@ _HARMLESS = PLAIN | frozenset(
         "tanh",
         "nan_to_num",
         "softmax",
+        "cat",
+        "pad",
         "clamp",
         "minimum",
         "maximum",
@@ -249,8 +251,8 @@ def _intended(one: Map, lab: Lab) -> bool:
         if _UNSCALED.search(type(part).__name__):
             return True
         for name, value in list(vars(part).items()):
-            if "scale" in name and value is False:
-                return True
+            if "scal" in name and (value is False or (type(value) in (int, float) and value == 1)):
+                return True  # switched off, or said to be 1
         if any(_OWN_SCALE.search(word) for word in words_of(part)) or _said(part):
             return True
     del module

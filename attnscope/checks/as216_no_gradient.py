@@ -62,14 +62,20 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     modules = dict(parts(lab.subject.module))
     for path, names in by_module.items():
         groups[_kind(path, names, modules, called, lab)] += [path or names[0]]
-    swapped = sorted(groups["unused"]) if twice else []
-    if swapped and _projections(swapped, twice, modules):
-        yield _instead(lab, swapped, _projections(swapped, twice, modules), modules, called)
-        groups["unused"] = []
+    idle = sorted(p for p in groups["unused"] + groups["idle"] if not called.get(p))
+    swapped, again = _swapped(idle, twice, modules)
+    if swapped:
+        yield _instead(lab, swapped, again, modules, called)
+        for kind in ("unused", "idle"):
+            groups[kind] = [p for p in groups[kind] if p not in swapped]
     if groups["unused"]:
-        yield _unused(lab, groups["unused"], modules)
+        yield _unused(lab, sorted(groups["unused"]), modules)
     if groups["cut"]:
         yield _cut(lab, groups["cut"], modules)
+    else:
+        partly = _partly(lab)
+        if partly:
+            yield _cut(lab, partly, modules)
     if groups["idle"]:
         yield Diagnostic(
             CODE, "note", f"{listed(sorted(groups['idle']))} had no part in this run and got no gradient", None, "",
@@ -83,6 +89,25 @@ def without_gradient(lab: Lab) -> list[str] | None:
         lab.__dict__["_without"] = _backward(lab)
     found: list[str] | None = lab.__dict__["_without"]
     return found
+
+
+def _partly(lab: Lab) -> list[str]:
+    """Projections of queries and keys a good part of which gets a gradient of exactly zero, where a step cuts."""
+    zeros: dict[str, float] = lab.__dict__.get("_zero_rows", {})
+    index = _cutter(lab)
+    if index is None or not lab.maps:
+        return []
+    inside = {m.found.product.left for m in lab.maps if m.found.product is not None}
+    anchors = set()
+    for serial in inside:
+        anchors |= lab.lineage.ancestors(serial)
+    names = []
+    owned = lab.recording.owned
+    for serial, leaf in lab.recording.leaves.items():
+        kind, name = owned.get(leaf, ("", ""))
+        if kind == "parameter" and serial in anchors and zeros.get(name, 0.0) >= 0.3:
+            names.append(name)
+    return names
 
 
 def _backward(lab: Lab) -> list[str] | None:
@@ -104,7 +129,19 @@ def _backward(lab: Lab) -> list[str] | None:
             raise
         except BaseException:
             return None
+    lab.__dict__["_zero_rows"] = {
+        name: _zero_share(p.grad)
+        for name, p in module.named_parameters()
+        if p.grad is not None and p.dim() == 2
+    }
     return [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
+
+
+def _zero_share(gradient: Tensor) -> float:
+    """The share of rows, or of columns, that are exactly zero."""
+    if gradient.is_sparse:
+        return 0.0
+    return max(float((gradient == 0).all(dim=axis).double().mean()) for axis in (0, 1))
 
 
 def _wanting(value: Any) -> Any:
@@ -162,23 +199,21 @@ def _kind(
     return "unused"
 
 
-def _projections(unused: list[str], twice: list[str], modules: dict[str, nn.Module]) -> list[str]:
-    """Layers that ran more than once and are of the same kind and size as an unused neighbour."""
-    found = []
-    for path in twice:
+def _swapped(idle: list[str], twice: list[str], modules: dict[str, nn.Module]) -> tuple[list[str], list[str]]:
+    """Layers that never ran beside one of the same size that ran more than once; and those."""
+    never, again = [], []
+    for path in idle:
         part = modules.get(path)
-        if not isinstance(part, nn.Linear):
-            continue
-        for other in unused:
+        for other in twice:
             like = modules.get(other)
-            if (
-                isinstance(like, nn.Linear)
-                and like.in_features == part.in_features
-                and (other.rpartition(".")[0] == path.rpartition(".")[0])
-            ):
-                found.append(path)
+            if not isinstance(part, nn.Linear) or not isinstance(like, nn.Linear):
+                continue
+            same = (part.in_features, part.out_features) == (like.in_features, like.out_features)
+            if same and other.rpartition(".")[0] == path.rpartition(".")[0]:
+                never.append(path)
+                again.append(other)
                 break
-    return found
+    return never, list(dict.fromkeys(again))
 
 
 def _owner(path: str, modules: dict[str, nn.Module]) -> tuple[nn.Module | None, str]:
@@ -218,6 +253,12 @@ def _unused(lab: Lab, paths: list[str], modules: dict[str, nn.Module]) -> Diagno
         "use it in `forward`, or delete it",
         (("parameter", "gradient"), *((p, "none") for p in paths[:8])),
     )  # fmt: skip
+
+
+def _multiplies(part: nn.Module) -> bool:
+    """Whether a module has a matrix of weights: a norm or a table that is left over does less harm."""
+    kinds = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, nn.modules.conv._ConvNd)
+    return any(isinstance(inner, kinds) for _, inner in parts(part))
 
 
 def _cut(lab: Lab, paths: list[str], modules: dict[str, nn.Module]) -> Diagnostic:

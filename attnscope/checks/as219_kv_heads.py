@@ -20,7 +20,8 @@ Example:
         def forward(self, x):
             b, t, c = x.shape
             q = self.q(x).view(b, t, 4, 4).transpose(1, 2)
-            k, v = (u.view(b, t, 2, 4).transpose(1, 2).repeat(1, 2, 1, 1) for u in self.kv(x).chunk(2, -1))
+            k, v = (u.view(b, t, 2, 4).transpose(1, 2) for u in self.kv(x).chunk(2, -1))
+            k, v = k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             return y.transpose(1, 2).reshape(b, t, c)
 

@@ -5,10 +5,13 @@ does not reach the keys. Most often it was broadcast along the queries: `[B, 1, 
 
 It is bad because a text's result then depends on how much it was padded.
 
-Example (with `--no-causal` and a mask, `--input "keep=torch.tensor([[1,1,1,0,0,0],[1,1,1,1,1,1]]).bool()"`):
+Example:
 
     import torch
     from torch import nn
+
+    causal = False
+    x = torch.randn(2, 6, 16), torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]]).bool()
 
     class Example(nn.Module):
         def __init__(self):
@@ -64,6 +67,12 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             continue
         least = min(known)
         held = least <= lab.tolerance
+        meant = _meaning(name)
+        if held and meant is not None and name not in lab.subject.guessed:
+            wrong = moved[meant]
+            if wrong is not None and wrong > lab.tolerance and moved[not meant] is not None:
+                yield _turned_round(lab, name, meant, moved)
+                continue
         yield Tried(f"padding `{name}`", f"padded tokens move others by {num(least)}", held)
         if held:
             continue
@@ -84,6 +93,36 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             f"broadcast it along the keys: `{name}[:, None, None, :]`",
             (("changed", "largest change of the others"), (f"where {name} is 1", num(moved[True] or 0)), (f"where {name} is 0", num(moved[False] or 0))),
         )  # fmt: skip
+
+
+def _meaning(name: str) -> bool | None:
+    """The value that marks padding in an argument of that name; None where names do not agree on it."""
+    word = name.strip("_").lower()
+    if re.search(r"keep|valid|^attention_mask$", word) and "invalid" not in word:
+        return False
+    if word in ("pad", "pads", "is_pad", "is_padding", "key_padding_mask", "src_key_padding_mask"):
+        return True
+    return None
+
+
+def _turned_round(lab: Lab, name: str, padding: bool, moved: dict[bool, float | None]) -> Diagnostic:
+    one = lab.maps[0]
+    apply = mask_of(one, lab)[1]
+    return Diagnostic(
+        CODE,
+        "error",
+        f"`{name}` is taken the wrong way round: padding is attended to, the text is not",
+        lab.span(apply if apply is not None else one.event),
+        f"keys where `{name}` is {int(not padding)} are blocked here",
+        (),
+        (f"an argument called `{name}` is {int(padding)} where there is padding",),
+        f"pass its opposite, `~{name}`",
+        (
+            ("changed", "largest change of the others"),
+            (f"where {name} is 1", num(moved[True] or 0)),
+            (f"where {name} is 0", num(moved[False] or 0)),
+        ),
+    )
 
 
 def _moved(lab: Lab, changed: Tensor, axes: tuple[int | None, int | None]) -> float | None:
@@ -117,7 +156,7 @@ def _moved(lab: Lab, changed: Tensor, axes: tuple[int | None, int | None]) -> fl
     kept &= ~changed.all(dim=1, keepdim=True).cpu().numpy()
     if lab.empty.shape == kept.shape:
         kept &= ~lab.empty
-    return float(moved[kept].max()) if kept.any() else 0.0
+    return float(moved[kept].max()) if kept.any() else None
 
 
 def _on_queries(lab: Lab, marks: Tensor) -> bool:

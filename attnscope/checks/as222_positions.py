@@ -18,8 +18,8 @@ Example:
             self.qkv = nn.Linear(16, 48)
 
         def rotate(self, u):
-            n, d = u.shape[-2:]
-            angle = torch.arange(n, device=u.device)[:, None] * 100.0 ** (-torch.arange(d // 2, device=u.device) / d)
+            place = torch.arange(u.shape[-2], device=u.device)[:, None]
+            angle = place * 100.0 ** (-torch.arange(4, device=u.device) / 4)
             a, b = u.chunk(2, -1)
             return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
 

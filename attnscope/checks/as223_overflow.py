@@ -5,24 +5,27 @@ masks added to each other, is -inf; a row of nothing but -inf makes NaN.
 
 It is bad because the same module works in float32, and fails only where training is meant to be fast.
 
-Example (with `--dtype float16`):
+Example:
 
     import torch
     from torch import nn
+
+    x = torch.randn(2, 6, 16, dtype=torch.float16)
 
     class Example(nn.Module):
         def __init__(self):
             super().__init__()
             self.qkv = nn.Linear(16, 48)
+            nn.init.normal_(self.qkv.weight, std=4.0)
 
         def forward(self, x):
             b, t, c = x.shape
             low = torch.finfo(x.dtype).min
             q, k, v = (u.view(b, t, 2, 8).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
             mask = torch.full((t, t), low, dtype=x.dtype, device=x.device).triu(1)
-            first = torch.zeros(t, dtype=x.dtype, device=x.device)
-            first[0] = low
-            scores = q @ k.transpose(-2, -1) / 8**0.5 + mask + first + first
+            padding = torch.zeros(b, 1, 1, t, dtype=x.dtype, device=x.device)
+            padding[0] = low
+            scores = q @ k.transpose(-2, -1) / 8**0.5 + mask + padding
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: join the masks as booleans and fill once; or add them in float32.

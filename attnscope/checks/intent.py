@@ -27,6 +27,9 @@ def evidence(lab: Lab) -> str:
     """One clause that says what shows that causal attention is meant; empty where nothing does."""
     module = lab.subject.module
     said = []
+    for argument, value in lab.subject.arguments.items():
+        if isinstance(value, Tensor) and argument not in lab.subject.guessed and is_triangle(value):
+            said.append(f"the argument `{argument}` holds a triangle")
     for path, part in parts(module):
         if type(part).__module__.startswith("torch.nn"):
             continue

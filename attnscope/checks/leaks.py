@@ -72,6 +72,10 @@ def _leak(lab: Lab) -> Leak:
     if not pairs:
         return Leak("none", total=len(tried))
     found = _explain(lab)
+    if found.kind in ("prefix", "block", "window") and len(lab.maps) == 1 and found.map is not None:
+        edge = visible(found.map) > SMALL
+        if any(not edge[t, s] for t, s, _ in pairs):  # more leaks than this pattern lets through
+            found = Leak("elsewhere", event=first_change(lab))
     return Leak(
         found.kind, tuple(pairs), len(tried), found.map, found.weight, found.by, found.event, found.mask,
         found.owner, found.detail,

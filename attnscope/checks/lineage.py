@@ -23,7 +23,7 @@ PLAIN = frozenset(
     view reshape transpose permute contiguous clone getitem unsqueeze squeeze expand expand_as flatten
     unflatten chunk split tensor_split unbind select narrow movedim T mT t to type type_as float double half
     bfloat16 repeat repeat_interleave detach view_as reshape_as swapaxes flip roll dropout alias as_strided
-    split_with_sizes tile identity requires_grad_ data
+    split_with_sizes tile identity requires_grad_ data view_as_complex view_as_real resolve_conj
     """.split()
 )
 # Operations that take only the shape or the type of what they are given, or make true and false of it.
@@ -327,9 +327,10 @@ class Lineage:
 
     def _from(self, serial: int, start: int) -> bool:
         """Whether a tensor descends from the output of event `start`."""
-        return serial in self._offspring(start)
+        return serial in self.offspring(start)
 
-    def _offspring(self, start: int) -> set[int]:
+    def offspring(self, start: int) -> set[int]:
+        """Everything that descends from the output of event `start`, its output included."""
         known = self.__dict__.setdefault("_offspring_of", {})
         if start not in known:
             made = set(self.events[start].outputs)

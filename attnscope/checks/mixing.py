@@ -49,6 +49,7 @@ def mixing_of(lab: Lab) -> Mixing | None:
 def _find(lab: Lab) -> Mixing | None:
     if lab.recording.error is not None:
         return None
+    scores = _scores(lab)
     for index, event in enumerate(lab.recording.events):
         name = event.op.name
         if name not in _RESHAPES or not event.args or type(event.args[0]) is not Ref or not event.outputs:
@@ -61,10 +62,10 @@ def _find(lab: Lab) -> Mixing | None:
         if len(dims) != len(before) or any(dim.root().mixed for dim in dims):
             continue
         names = tuple(dim.label for dim in dims)
-        if "S" in names:
-            continue
+        if "S" in names or int(event.args[0]) in scores:
+            continue  # positions are shifted into place by such views: of scores, not of tokens
         mixed = _labels_of_mixed(dims, out, before, after)
-        tokens = "T" in mixed and bool(mixed & set(_INNER))
+        tokens = "T" in mixed and bool(mixed & {*_INNER, "?"})
         entries = "B" in mixed and len(mixed) > 1
         if tokens or entries:
             axis = names.index("T") if tokens and "T" in names else None
@@ -76,6 +77,18 @@ def _find(lab: Lab) -> Mixing | None:
     return None
 
 
+def _scores(lab: Lab) -> set[int]:
+    """Everything between a product of queries and keys, or of positions, and its softmax."""
+    found: set[int] = set()
+    after: set[int] = set()
+    for one in lab.maps:
+        if one.found.source == "softmax":
+            after |= lab.lineage.offspring(one.found.event)
+            for product in lab.lineage.products_into(one.found.input_serial):
+                found |= lab.lineage.offspring(product)
+    return found - after
+
+
 def _labels_of_mixed(dims: Dims, out: Dims, before: tuple[int, ...], after: tuple[int, ...]) -> set[str]:
     """The names of what a reshape mixed: the axes of each group whose results belong to no axis any more."""
     mixed: set[str] = set()
@@ -83,7 +96,7 @@ def _labels_of_mixed(dims: Dims, out: Dims, before: tuple[int, ...], after: tupl
         if not any(out[j].root().mixed for j in right):
             continue
         for i in left:
-            for part in (dims[i].label or "").split("·"):
+            for part in (dims[i].label or "?").split("·"):
                 if part and before[i] > 1:
                     mixed.add("C" if part.endswith("C") else part.partition("/")[0])
     return mixed

@@ -1,0 +1,33 @@
+"""AS202: a token sees nothing of the past, or not itself.
+
+attnscope check samples/as202_blind.py:Broken --input "torch.randn(2, 6, 16)"
+"""
+
+import torch
+from torch import nn
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (u.view(b, t, 2, 8).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        scores = q @ k.transpose(-2, -1) / 8**0.5
+        scores = scores.masked_fill(torch.eye(t, device=x.device) == 0, float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
+
+
+class Mended(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (u.view(b, t, 2, 8).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        scores = q @ k.transpose(-2, -1) / 8**0.5
+        scores = scores.masked_fill(torch.ones(t, t, device=x.device).tril() == 0, float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)

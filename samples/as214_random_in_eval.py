@@ -1,0 +1,31 @@
+"""AS214: two runs in `eval()` on the same input differ.
+
+attnscope check samples/as214_random_in_eval.py:Broken --input "torch.randn(2, 6, 16)"
+"""
+
+from torch import nn
+from torch.nn import functional as F
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (u.view(b, t, 2, 8).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.2)
+        return y.transpose(1, 2).reshape(b, t, c)
+
+
+class Mended(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (u.view(b, t, 2, 8).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.2 if self.training else 0.0)
+        return y.transpose(1, 2).reshape(b, t, c)
