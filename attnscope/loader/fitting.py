@@ -1,0 +1,249 @@
+"""Changing one argument after another until the call runs, or gets no further."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from attnscope.loader import candidates as cand
+from attnscope.loader import roles
+from attnscope.loader.importing import run_user_code
+from attnscope.loader.options import options_of
+from attnscope.loader.probe import (
+    Outcome,
+    Prober,
+)
+from attnscope.loader.search import MASKS, ROPE, SEQUENCES, Search
+from attnscope.loader.sizes import as_size
+from attnscope.preserve import seed_torch
+
+_ON_FAILURE = (
+    *ROPE,
+    "positions",
+    "start",
+    "memory",
+    "condition",
+    "key",
+    "value",
+    *MASKS,
+    "cache",
+    "seqlen",
+    "timestep",
+)
+
+
+def first_choice(search: Search) -> None:
+    if search.main not in search.given:
+        search.choice[search.main] = cand.MAIN[search.layout or _likely_layout(search)]
+    for p in search.parameters:
+        if p.name in search.given or p.name == search.main or not p.required:
+            continue
+        options = options_of(search, p)
+        search.choice[p.name] = options[0]
+
+
+def _likely_layout(search: Search) -> str:
+    p = search.by_name[search.main]
+    embeds = any(isinstance(m, nn.Embedding) for m in search.module.modules())
+    if p.role == "tokens" and embeds:
+        return "ids"
+    if p.role == "image":
+        return "image"
+    seen = roles.unpacked(search.tree, search.main)
+    if seen is not None and seen.layout is not None:
+        if seen.layout == "nc" and embeds:
+            return "ids"
+        return seen.layout
+    return "btc"
+
+
+def fit_widths(search: Search, outcome: Outcome) -> Outcome:
+    """Give each input the width that the first layer which takes it wants; ids where that embeds."""
+    for _ in range(4):
+        mended = False
+        for name, (function, width) in outcome.first.items():
+            if name in search.given or name not in search.choice:
+                continue
+            if function == "conv2d" and name == search.main and search.choice[name] is cand.MAIN["btc"]:
+                search.choice[name] = cand.MAIN["image"]
+                mended = True
+            if function == "embedding":
+                if name == search.main and search.choice[name] not in (cand.MAIN["ids"], cand.MAIN["id"]):
+                    search.choice[name] = cand.MAIN["ids"]
+                    mended = True
+                if name == search.main and width < search.frame.vocab:
+                    search.frame = replace(search.frame, vocab=width)
+                    mended = True
+            elif not outcome.ran and _misfits(search, name, width):
+                if name == search.main:
+                    search.frame = replace(search.frame, C=width)
+                else:
+                    search.widths[name] = width
+                mended = True
+        if not mended or outcome.ran:
+            break
+        outcome = search.try_choice(search.choice)
+    return outcome
+
+
+def _misfits(search: Search, name: str, width: int) -> bool:
+    ends_in_width = search.choice[name].axes[-1:] == ("C",)
+    return ends_in_width and width != search.widths.get(name, search.frame.C)
+
+
+def _groups(search: Search) -> list[tuple[str, ...]]:
+    """Parameters that are tried together: cos with sin."""
+    free = [
+        p
+        for p in search.parameters
+        if p.name not in search.given
+        and p.name != search.main
+        and (p.required or p.role in _ON_FAILURE)
+        and p.role not in ("flag", "causal", "head_mask")
+    ]
+    pair = tuple(p.name for p in free if p.role in ("cos", "sin"))
+    order = [
+        "key",
+        "value",
+        "query",
+        "main",
+        "memory",
+        "condition",
+        *ROPE,
+        "positions",
+        "start",
+        "seqlen",
+        "height",
+        "width",
+    ]
+    order += ["timestep", "other", "cache", "mask", "padding"]
+    groups: list[tuple[str, ...]] = [
+        (p.name,) for p in sorted(free, key=lambda p: order.index(p.role) if p.role in order else 99)
+    ]
+    if len(pair) == 2:
+        groups = [pair, *(g for g in groups if g[0] not in pair)]
+    return sorted(groups, key=lambda g: not any(search.by_name[n].required for n in g))
+
+
+def descend(search: Search, outcome: Outcome) -> Outcome:
+    """Change one argument (or pair) at a time, keeping what gets furthest, until the call runs."""
+    best = outcome
+    for _ in range(2):
+        before = best.progress
+        for group in _groups(search):
+            parameters = [search.by_name[n] for n in group]
+            for options in zip(*(options_of(search, p) for p in parameters), strict=False):
+                if search.spent:
+                    return best
+                choice = {**search.choice, **dict(zip(group, options, strict=True))}
+                tried = search.try_choice(choice)
+                better = tried.ran or (tried.progress > best.progress and parameters[0].role != "other")
+                if better:
+                    search.choice, best = choice, tried
+                    best = fit_widths(search, best) if not best.ran else best
+                if best.ran or search.hopeless(best):
+                    return best
+                if parameters[0].role in ROPE and not tried.ran:
+                    _learn_dims(search, tried)
+        if best.progress <= before:
+            break
+    return best
+
+
+def _learn_dims(search: Search, outcome: Outcome) -> None:
+    """A rope table that does not fit may be told the right size by the error itself."""
+    text = str(outcome.error)
+    if "must match" in text:
+        sizes = [int(n) for n in re.findall(r"\((\d+)\)", text)[:1]]
+        new = [
+            n
+            for n in sizes
+            if n > 1 and n not in search.frame.head_dims and n not in (search.frame.T, search.frame.B)
+        ]
+        if new:
+            search.frame = replace(search.frame, head_dims=(*search.frame.head_dims, *new)[:8])
+
+
+def other_layouts(search: Search, outcome: Outcome) -> Outcome:
+    """Where the source does not say which rank it wants, others are tried; the first that runs stays."""
+    seen = roles.unpacked(search.tree, search.main)
+    known = seen.rank if seen is not None else roles.least_rank(search.tree, search.main)
+    options = {
+        2: ["ids", "nc"],
+        3: ["btc", "bct"],
+        4: ["image", "bhwc", "heads", "bthd"],
+    }.get(known or 0, ["nc", "heads", "bthd", "image", "bhwc", "bct", "ids"])
+    if search.layout is not None:
+        options = [search.layout]
+    kept = dict(search.choice), search.frame, dict(search.widths)
+    for length in _window_lengths(search):
+        search.frame = replace(search.frame, T=length)
+        tried = search.try_choice(search.choice)
+        if tried.ran:
+            return tried
+        search.frame = kept[1]
+    for name in options:
+        if search.spent or cand.MAIN[name] is kept[0].get(search.main):
+            continue
+        search.choice = {**kept[0], search.main: cand.MAIN[name]}
+        search.frame, search.widths = kept[1], {}
+        tried = fit_widths(search, search.try_choice(search.choice))
+        if not tried.ran and len(search.required_others()) > 0:
+            tried = descend(search, tried)
+        if tried.ran:
+            return tried
+    search.choice, search.frame, search.widths = kept
+    return outcome
+
+
+def _window_lengths(search: Search) -> list[int]:
+    """T for modules that are made for one window or one feature map: 7 × 7 tokens."""
+    found: list[int] = []
+    if search.frame.tokens is not None:
+        return found
+    for name, value in [*vars(search.module).items(), *search.built.arguments.items()]:
+        if re.search(r"window|resolution|fmap|grid|feat_size", name):
+            side = value if isinstance(value, tuple) else (value, value)
+            if all(as_size(n) for n in side) and 1 < math.prod(side) <= 4096:
+                found.append(math.prod(side))
+    return list(dict.fromkeys(found))[:3]
+
+
+def plainest(search: Search, outcome: Outcome) -> Outcome:
+    """Nothing runs: sequences are again what they are by custom, as users meet the fault."""
+    choice = dict(search.choice)
+    for name in search.required_others():
+        if search.by_name[name].role in SEQUENCES and name in choice:
+            choice[name] = options_of(search, search.by_name[name])[0]
+    if choice == search.choice:
+        return outcome
+    search.choice = choice
+    return search.try_choice(choice)
+
+
+def settle_lazy(search: Search, outcome: Outcome) -> Outcome:
+    """Lazy layers take their sizes from the call that ran, so that all later calls see one module."""
+    if not any(is_lazy(t) for t in [*search.module.parameters(), *search.module.buffers()]):
+        return outcome
+    args, kwargs, _ = search.call(search.values(search.choice))
+    training = {m: m.training for m in search.module.modules()}
+    search.module.eval()
+
+    def call() -> Any:
+        seed_torch(search.built.seed)
+        with torch.no_grad():
+            return search.module(*args, **kwargs)
+
+    try:
+        run_user_code(search.built.target.environment, call)
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+    search.prober = Prober(search.module, search.built.target.environment)
+    return search.try_choice(search.choice)

@@ -1,0 +1,143 @@
+"""The end of a search: arguments, names of their axes, what was guessed, and whose fault a crash is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from attnscope.loader import candidates as cand
+from attnscope.loader import roles
+from attnscope.loader.call import CallInputs
+from attnscope.loader.expressions import printable
+from attnscope.loader.probe import (
+    Outcome,
+    last_lines,
+)
+from attnscope.loader.search import MASKS, SAME, SEQUENCES, Search
+
+
+def result(search: Search, values: Mapping[str, Any], outcome: Outcome, causal: bool | None) -> CallInputs:
+    cast: dict[int, Any] = {id(v): search.cast(v) for v in values.values()}
+    values = {n: cast[id(v)] for n, v in values.items()}
+    main = values.get(search.main)
+    args, kwargs, names = search.call(values)
+    axes = {n: _axes(search, n, v) for n, v in values.items() if isinstance(v, Tensor)}
+    layout = search.layout_name(main)
+    mask = next(
+        (c.convention for n, c in search.choice.items() if c.convention and n not in search.given), ""
+    )
+    return CallInputs(
+        tuple(args),
+        kwargs,
+        tuple(names),
+        axes,
+        layout,
+        search.frame.B,
+        search.frame.T,
+        _say(search, values),
+        outcome.error,
+        _doubt(search, outcome),
+        causal,
+        mask,
+        frozenset(n for n in search.choice if n not in search.given),
+    )
+
+
+def _axes(search: Search, name: str, value: Tensor) -> tuple[str | None, ...]:
+    candidate = search.choice.get(name)
+    if name not in search.given and candidate is not None and candidate is not SAME:
+        return candidate.axes if len(candidate.axes) == value.dim() else (None,) * value.dim()
+    if candidate is SAME:
+        return _axes(search, search.main, value)
+    role = search.by_name[name].role if name in search.by_name else "other"
+    if role in ("main", "tokens", "query", "key", "value", "memory") or name == search.main:
+        layout = search.given_layout(value)
+        if layout == "tbc" and value.dim() == 3:
+            named: tuple[str | None, ...] = ("T", "B", "C")
+        elif layout == "ids":
+            named = ("B", "T") if value.dim() == 2 else ("T",)
+        elif value.dim() == 2:
+            named = ("T", "C")
+        else:
+            named = ("B", "T", "C")
+        if role in ("memory", "key", "value") and "T" in named:
+            index = named.index("T")
+            if value.shape[index] != search.frame.T:
+                named = (*named[:index], "S", *named[index + 1 :])
+        return named if len(named) == value.dim() else (None,) * value.dim()
+    if role in MASKS and value.dim() >= 2:
+        return _mask_axes(search, value)
+    return (None,) * value.dim()
+
+
+def _mask_axes(search: Search, value: Tensor) -> tuple[str | None, ...]:
+    """Axes of a mask that the user gave, as far as its sizes tell them."""
+    names: list[str | None] = [None] * value.dim()
+    if value.shape[-1] == search.keys():
+        names[-1] = "S"
+    if value.shape[-2] == search.frame.T and search.frame.T not in (1, search.frame.B):
+        names[-2] = "T"
+    if names[0] is None and value.shape[0] == search.frame.B and search.frame.B > 1:
+        names[0] = "B"
+    return tuple(names)
+
+
+def _say(search: Search, values: Mapping[str, Any]) -> str:
+    parts: list[str] = []
+    for name, candidate in search.choice.items():
+        if name in search.given:
+            continue
+        value = values.get(name)
+        if candidate is SAME:
+            parts.append(
+                f"{name}={search.main}" if value is values.get(search.main) else f"{name} like {search.main}"
+            )
+        elif isinstance(value, Tensor) and candidate.axes and not candidate.convention:
+            shape = ", ".join(
+                f"{a} {n}" if a else str(n) for a, n in zip(candidate.axes, value.shape, strict=False)
+            )
+            ids = " token ids" if not value.is_floating_point() and _is_ids(search, name) else ""
+            parts.append(f"{name}=[{shape}]{ids}")
+        else:
+            parts.append(
+                f"{name}: {candidate.label}" if candidate.convention else f"{name}={candidate.label}"
+            )
+    return printable(", ".join(parts), 400)
+
+
+def _is_ids(search: Search, name: str) -> bool:
+    return search.choice[name] in (cand.MAIN["ids"], cand.MAIN["tb"], cand.MAIN["id"])
+
+
+def _doubt(search: Search, outcome: Outcome) -> str:
+    """Where the call failed and the failure changes with a guess, the guess may be to blame."""
+    if outcome.ran or search.hopeless(outcome):
+        return ""
+    certain = (*SEQUENCES, "flag", "causal", "head_mask")
+    beside = [n for n in search.required_others() if search.by_name[n].role not in certain]
+    lines = last_lines(outcome.error)
+    doubtful = [n for n in beside if any(re.search(_words(search.by_name[n]), line) for line in lines)]
+    if not doubtful:
+        return ""
+    wants = ", ".join(f"`{printable(p.name)}`" for p in search.parameters if p.required)
+    name = doubtful[0]
+    return (
+        f"forward wants {wants}, and no `{printable(name)}` that was tried fits;"
+        f' give it with --input "{printable(name)}=torch.…"'
+    )
+
+
+def _words(p: roles.Parameter) -> str:
+    """A pattern for the names under which source speaks of an argument."""
+    words = {
+        "mask": "mask",
+        "padding": "mask|pad",
+        "complex": "freq|cis|rot",
+        "pair": "cos|sin|rope|rot",
+        "cache": "cache",
+    }
+    usual = words.get(p.role) or ("cos|sin|rot" if p.role in ("cos", "sin") else "")
+    return rf"\b{re.escape(p.name)}\b" + (f"|{usual}" if usual else "")

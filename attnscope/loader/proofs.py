@@ -1,0 +1,182 @@
+"""What a call that runs shows: its layout, the polarity of a mask, whether it is causal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from attnscope.loader import candidates as cand
+from attnscope.loader import roles
+from attnscope.loader.candidates import Candidate
+from attnscope.loader.options import mask_options
+from attnscope.loader.probe import (
+    Outcome,
+    along,
+    changed,
+    disturb,
+    finite_share,
+    time_axis,
+)
+from attnscope.loader.search import MASKS, SAME, Search
+
+
+def prove_layout(search: Search, outcome: Outcome) -> Outcome:
+    """[T, B, C] where a batch entry of axis 0 is seen by the others of axis 0 and of axis 1 by none."""
+    flipped = {"btc": "tbc", "ids": "tb"}.get(search.layout_name(None))
+    if flipped is None or outcome.output is None:
+        return outcome
+    seen = roles.unpacked(search.tree, search.main)
+    if seen is not None and seen.rank >= 2:
+        return outcome
+    values = search.values(search.choice)
+    x = values[search.main]
+    output = outcome.output
+    if output.dim() < 2 or output.shape[:2] != x.shape[:2]:
+        return outcome
+    moved = x.clone()
+    moved[0] = disturb(x[0], 0, 0, search.frame.vocab)  # no factor, no shift: a norm would undo those
+    other = search.attempt({n: moved if v is x else v for n, v in values.items()})
+    difference = changed(output, other.output)
+    if difference is None:
+        return outcome
+    rows, columns = along(difference, 0), along(difference, 1)
+    if any(rows[1:]) and not any(columns[1:]):
+        choice = {**search.choice, search.main: cand.MAIN[flipped]}
+        swapped = search.try_choice(choice)
+        if swapped.ran:
+            search.choice = choice
+            return swapped
+    return outcome
+
+
+def prove_masks(search: Search, outcome: Outcome) -> tuple[Outcome, bool | None]:
+    """Find for each mask the convention that the module proves to use, and whether the call is causal."""
+    required = [
+        p
+        for p in search.parameters
+        if p.role in MASKS and p.name in search.choice and p.name not in search.given
+    ]
+    for p in required:
+        if search.choice[p.name] is not cand.NONE:
+            outcome = _prove_mask(search, p, outcome, must=True)
+    causal = is_causal(search, search.values(search.choice), outcome)
+    if search.causal and causal is False and not roles.makes_own_mask(search.source):
+        for p in search.parameters:
+            free = p.name not in search.given and p.name not in search.choice
+            if p.role in ("mask", "causal") and not p.required and free:
+                tried = (
+                    _prove_mask(search, p, outcome, must=False)
+                    if p.role == "mask"
+                    else _flag(search, p, outcome)
+                )
+                if tried is not outcome:
+                    return tried, True
+    return outcome, causal
+
+
+def _prove_mask(search: Search, p: roles.Parameter, outcome: Outcome, must: bool) -> Outcome:
+    keys = search.keys()
+    fallback: tuple[Candidate, Outcome] | None = None
+    for candidate in mask_options(search, p):
+        if search.spent:
+            break
+        per_query = "T" in candidate.axes
+        if not per_query and not must:
+            continue
+        crossed = per_query and keys != search.frame.T
+        tested = candidate if per_query and not crossed else cand.repattern(candidate, "first", keys)
+        choice = {**search.choice, p.name: tested}
+        tried = search.try_choice(choice)
+        if not tried.ran:
+            continue
+        values = search.values(choice)
+        holds = (
+            is_causal(search, values, tried)
+            if per_query and not crossed
+            else _hides_first(search, values, tried)
+        )
+        if holds:
+            final = _final(search, candidate, per_query and not crossed, keys)
+            search.choice = {**search.choice, p.name: final}
+            return search.try_choice(search.choice)
+        if fallback is None and finite_share(tried.output) == 1.0:
+            fallback = candidate, tried
+    if must and fallback is not None:
+        per_query = "T" in fallback[0].axes and keys == search.frame.T
+        search.choice = {**search.choice, p.name: _final(search, fallback[0], per_query, keys)}
+        return search.try_choice(search.choice)
+    return outcome
+
+
+def _flag(search: Search, p: roles.Parameter, outcome: Outcome) -> Outcome:
+    choice = {**search.choice, p.name: cand.constant("True", True)}
+    tried = search.try_choice(choice)
+    if tried.ran and is_causal(search, search.values(choice), tried):
+        search.choice = choice
+        return tried
+    return outcome
+
+
+def _final(search: Search, candidate: Candidate, per_query: bool, keys: int) -> Candidate:
+    return candidate if per_query and search.causal else cand.repattern(candidate, "all", keys)
+
+
+def is_causal(search: Search, values: Mapping[str, Any], outcome: Outcome) -> bool | None:
+    """True when earlier outputs do not move with the last token and the last moves with the first."""
+    main, axes = values.get(search.main), search.time_axes()
+    if not isinstance(main, Tensor) or axes is None or outcome.output is None:
+        return None
+    length = main.shape[axes[0]]
+    out_axis = time_axis(outcome.output, length, axes[1])
+    if out_axis is None or length < 3:
+        return None
+    if finite_share(outcome.output) < 1.0:
+        return False
+    late = search.attempt(_disturbed(search, values, axes[0], length - 1))
+    early = search.attempt(_disturbed(search, values, axes[0], 0))
+    a, b = changed(outcome.output, late.output), changed(outcome.output, early.output)
+    if a is None or b is None:
+        return None
+    return not any(along(a, out_axis)[:-1]) and along(b, out_axis)[-1]
+
+
+def _hides_first(search: Search, values: Mapping[str, Any], outcome: Outcome) -> bool:
+    """With key 0 blocked, token 0 moves no output but its own; unblocked it moves some."""
+    axes = search.time_axes()
+    source = next(
+        (p.name for p in search.parameters if p.role == "memory" and isinstance(values.get(p.name), Tensor)),
+        search.main,
+    )
+    value = values.get(source)
+    if not isinstance(value, Tensor) or axes is None or outcome.output is None:
+        return False
+    axis = axes[0] if source == search.main else 1
+    if source == search.main:
+        other = search.attempt(_disturbed(search, values, axis, 0))
+    else:
+        other = search.attempt({**values, source: disturb(value, axis, 0, search.frame.vocab)})
+    difference = changed(outcome.output, other.output)
+    out_axis = time_axis(outcome.output, search.frame.T, axes[1])
+    if difference is None or out_axis is None:
+        return False
+    moved = along(difference, out_axis)
+    start = 1 if source == search.main else 0
+    later = outcome.output.narrow(out_axis, start, outcome.output.shape[out_axis] - start)
+    return not any(moved[start:]) and finite_share(later) == 1.0
+
+
+def _disturbed(search: Search, values: Mapping[str, Any], axis: int, index: int) -> dict[str, Any]:
+    """The same call with other numbers at one token of the main input, and of what follows it."""
+    main = values[search.main]
+    made = disturb(main, axis, index, search.frame.vocab)
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is main:
+            out[name] = made
+        elif search.choice.get(name) is SAME and isinstance(value, Tensor):
+            out[name] = disturb(value, axis, index, search.frame.vocab)
+        else:
+            out[name] = value
+    return out
