@@ -24,15 +24,17 @@ Example:
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
             return y.transpose(1, 2).reshape(b, t, c)
 
-Cure: `tril()` with diagonal 0 lets a token see itself and the past, `triu(1)` is what to block. Where there is
-no mask at all, pass `is_causal=True` or fill the scores above the diagonal with `-inf` before the softmax. If the
-module is meant to see everything, say `--no-causal`.
+Cure: `tril()` with diagonal 0 lets a token see itself and the past, `triu(1)` is what to block. Where
+there is no mask at all, pass `is_causal=True` or fill the scores above the diagonal with `-inf` before
+the softmax. If the module is meant to see everything, say `--no-causal`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from attnscope.checks.decoding import parameters_of
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import Leak, leak_of
 from attnscope.checks.places import counted, num
@@ -72,8 +74,10 @@ def _finding(lab: Lab, leak: Leak) -> Diagnostic | None:
         severity = "note"
     if leak.kind in ("other", "heads") and not meant and not _has_mask(lab, leak):
         severity = "note"
-    if leak.kind in _DELIBERATE and leak.kind == "prefix":
+    if leak.kind == "prefix":
         return None
+    if leak.kind == "open" and "triang" not in meant and _takes_a_mask(lab):
+        severity = "note"
     t, s, moved = leak.pairs[0]
     seen = f"output token {t} moves by {num(moved)} of the largest output when input token {s} is changed"
     if leak.weight:
@@ -98,6 +102,16 @@ def _finding(lab: Lab, leak: Leak) -> Diagnostic | None:
         tuple(notes),
         _help(leak),
         grid(lab),
+    )
+
+
+def _takes_a_mask(lab: Lab) -> bool:
+    """`forward` has an argument for a mask that nothing was given for: whoever calls it brings the mask."""
+    known = parameters_of(lab.subject.module)
+    return any(
+        re.search(r"mask|attn_bias|attention_bias", name) and "pad" not in name
+        for name, parameter in known.items()
+        if parameter.default is None and lab.subject.arguments.get(name) is None
     )
 
 

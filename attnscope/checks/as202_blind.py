@@ -22,8 +22,8 @@ Example:
             scores = scores.masked_fill(torch.eye(t, device=x.device) == 0, float("-inf"))
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
-Cure: look at the mask that is really applied (`attnscope trace … --show mask`): each row should allow the token
-itself and those before it.
+Cure: look at the mask that is really applied (`attnscope trace … --show mask`): each row should allow the
+token itself and those before it.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ Example:
             scores = q @ k.transpose(-2, -1) / 8**0.5 + (1.0 - keep) * float("-inf")
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
-Cure: `scores.masked_fill(keep == 0, float("-inf"))`; leave each query at least one key, or take what is padded
-out of the loss and out of the batch.
+Cure: `scores.masked_fill(keep == 0, float("-inf"))`; leave each query at least one key, or take what is
+padded out of the loss and out of the batch.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """AS208: the scores are scaled wrongly.
 
-The product of two vectors of D numbers grows like √D, so scores are divided by √D before the softmax. Here the
-factor is missing, there twice, upside down, or made of another dimension.
+The product of two vectors of D numbers grows like √D, so scores are divided by √D before the softmax.
+Here the factor is missing, there twice, upside down, or made of another dimension.
 
-It is bad because scores that are too large make the softmax one-hot: its gradient vanishes and training stalls.
-Scores that are too small make every token attend to all alike.
+It is bad because scores that are too large make the softmax one-hot: its gradient vanishes and training
+stalls. Scores that are too small make every token attend to all alike.
 
 Example:
 

@@ -1,7 +1,7 @@
 """AS209: heads attend to heads, not tokens to tokens.
 
-With q and k left as [B, T, H, D], `q @ kᵀ` multiplies the last two axes: the scores are [B, T, H, H]. Each token
-mixes its own heads, and no token sees another.
+With q and k left as [B, T, H, D], `q @ kᵀ` multiplies the last two axes: the scores are [B, T, H, H].
+Each token mixes its own heads, and no token sees another.
 
 It is bad because shapes fit and the loss falls a little: the rest of the network still learns something.
 

@@ -2,8 +2,8 @@
 
 The module says how many heads it has, and its softmax makes another number of maps for each text.
 
-It is bad because more heads are then only a number: there is one map, or heads share maps that should be their
-own.
+It is bad because more heads are then only a number: there is one map, or heads share maps that should be
+their own.
 
 Example:
 
@@ -29,11 +29,11 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from attnscope.axes.vocabulary import letter_of
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import is_over_tokens
 from attnscope.checks.places import declared
 from attnscope.diagnostic import Diagnostic, Label, Tried
-from attnscope.vocabulary import letter_of
 
 CODE = "AS210"
 

@@ -1,8 +1,8 @@
 """AS211: a `view` mixes tokens, heads or channels.
 
-`view` and `reshape` keep the order of numbers in memory. They can cut an axis (`C → H, D`) or join neighbours;
-they cannot exchange two axes. `view(b, heads, t, d)` of `[B, T, C]` does not move heads before tokens: it cuts
-the memory anew, and each "head" holds a block of whole tokens.
+`view` and `reshape` keep the order of numbers in memory. They can cut an axis (`C → H, D`) or join
+neighbours; they cannot exchange two axes. `view(b, heads, t, d)` of `[B, T, C]` does not move heads
+before tokens: it cuts the memory anew, and each "head" holds a block of whole tokens.
 
 It is bad because shapes fit, and each token works on the numbers of others.
 

@@ -19,8 +19,8 @@ Example:
         def forward(self, x):
             return self.attention(x, x, x, need_weights=False)[0]
 
-Cure: `batch_first=True`, or `transpose(0, 1)` before and after; fold heads into the batch in the order in which
-they are unfolded.
+Cure: `batch_first=True`, or `transpose(0, 1)` before and after; fold heads into the batch in the order in
+which they are unfolded.
 """
 
 from __future__ import annotations

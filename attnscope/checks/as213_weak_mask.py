@@ -1,7 +1,8 @@
 """AS213: masked keys keep weight.
 
-A masked score has to be so low that its exponential is 0. A mask of zeros and ones that is added to the scores
-or multiplied with them, or a fill value such as -1 or 1e-9, only makes the key a little less likely.
+A masked score has to be so low that its exponential is 0. A mask of zeros and ones that is added to the
+scores or multiplied with them, or a fill value such as -1 or 1e-9, only makes the key a little less
+likely.
 
 It is bad because each token still sees the future, a little less than the past: enough to cheat in training.
 

@@ -22,11 +22,13 @@ Example:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.2)
             return y.transpose(1, 2).reshape(b, t, c)
 
-Cure: `F.dropout(x, p, training=self.training)`, `dropout_p=self.p if self.training else 0.0`, or `nn.Dropout`.
+Cure: `F.dropout(x, p, training=self.training)`, `dropout_p=self.p if self.training else 0.0`, or
+`nn.Dropout`.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +36,8 @@ from attnscope.checks.as220_made_in_forward import made_in_forward
 from attnscope.checks.lab import Lab
 from attnscope.checks.places import num
 from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.recorder.record import Event
+from attnscope.source import node_at
 
 CODE = "AS214"
 _DROPOUTS = (
@@ -95,13 +99,17 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         message = "random numbers are dropped in eval()"
         label = f"drawn anew in each call by `{name}`"
         help_ = "draw only `if self.training`"
+    elif kind == "parameter":
+        message = "a parameter is made anew in each forward"
+        label = "random numbers that no optimizer and no checkpoint sees"
+        help_ = "make it once in `__init__`: `self.name = nn.Parameter(…)`"
     else:
         message = "two runs in eval() on the same input differ"
         label = f"drawn anew in each call by `{name}`" if name else ""
         help_ = "draw once, in the constructor, and register it as a buffer; or draw only `if self.training`"
     yield Diagnostic(
         CODE,
-        "error" if kind in ("dropout", "by hand") else "note",
+        "error" if kind in ("dropout", "by hand", "parameter") else "note",
         message,
         lab.span(index),
         label,
@@ -137,8 +145,24 @@ def _cause(lab: Lab) -> tuple[int | None, str]:
             if event.kwargs.get("training") and fallback[0] is None:
                 fallback = (index, "dropout")
         elif name in _RANDOM and fallback[0] is None:
+            if _in_parameter(event):
+                return index, "parameter"
             fallback = (index, "by hand" if _drops(lab, index) else "random")
     return fallback
+
+
+def _in_parameter(event: Event) -> bool:
+    """Whether random numbers are drawn as the argument of `nn.Parameter(…)`."""
+    place = node_at(event.code, event.lasti) if event.code is not None else None
+    if place is None:
+        return False
+    file, node = place
+    for parent in file.ancestors(node):
+        if isinstance(parent, ast.Call) and ast.unparse(parent.func).rpartition(".")[2] == "Parameter":
+            return True
+        if isinstance(parent, ast.stmt):
+            return False
+    return False
 
 
 def _drops(lab: Lab, index: int) -> bool:

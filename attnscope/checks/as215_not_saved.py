@@ -1,7 +1,7 @@
 """AS215: a tensor that is neither a parameter nor a buffer.
 
-`self.mask = torch.…` makes a plain attribute. `module.to(device)` does not move it and `state_dict()` does not
-keep it.
+`self.mask = torch.…` makes a plain attribute. `module.to(device)` does not move it and `state_dict()`
+does not keep it.
 
 It is bad because the module fails on a GPU; or, where the tensor was drawn at random, because a model that is
 loaded from its checkpoint computes something else than the one that was saved.
@@ -25,8 +25,8 @@ Example:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             return y.transpose(1, 2).reshape(b, t, c)
 
-Cure: `self.register_buffer("start", …)`, with `persistent=False` where it can be computed again; `nn.Parameter`
-where it is to be trained.
+Cure: `self.register_buffer("start", …)`, with `persistent=False` where it can be computed again;
+`nn.Parameter` where it is to be trained.
 """
 
 from __future__ import annotations
@@ -125,9 +125,8 @@ def _loaded(lab: Lab) -> tuple[float, list[tuple[nn.Module, str, str]]] | None:
                     isinstance(value, Tensor)
                     and isinstance(two, Tensor)
                     and not isinstance(value, nn.Parameter)
-                ):
-                    if value.shape != two.shape or not torch.equal(value, two):
-                        lost.append((part, path, name))
+                ) and (value.shape != two.shape or not torch.equal(value, two)):
+                    lost.append((part, path, name))
     return moved, lost
 
 

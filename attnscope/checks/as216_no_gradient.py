@@ -70,6 +70,9 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             groups[kind] = [p for p in groups[kind] if p not in swapped]
     if groups["unused"]:
         yield _unused(lab, sorted(groups["unused"]), modules)
+    without_effect = [path for path in groups["cut"] if not _moves_output(lab, by_module, path)]
+    groups["cut"] = [path for path in groups["cut"] if path not in without_effect]
+    groups["idle"] += without_effect
     if groups["cut"]:
         yield _cut(lab, groups["cut"], modules)
     else:
@@ -124,7 +127,7 @@ def _backward(lab: Lab) -> list[str] | None:
             total = _total(result)
             if total is None or not total.requires_grad:
                 return None
-            total.backward()
+            total.backward()  # type: ignore[no-untyped-call]
         except KeyboardInterrupt:
             raise
         except BaseException:
@@ -135,6 +138,22 @@ def _backward(lab: Lab) -> list[str] | None:
         if p.grad is not None and p.dim() == 2
     }
     return [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
+
+
+def _moves_output(lab: Lab, by_module: dict[str, list[str]], path: str) -> bool:
+    """Whether other values of a module's parameters give another output: only then they take part in it."""
+    names = {name for module, found in by_module.items() for name in found if (module or found[0]) == path}
+    module = copied(lab.exact.module)
+    base = lab.base.output
+    if module is None or base is None:
+        return True
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for name, p in module.named_parameters():
+            if name in names and p.is_floating_point():
+                p.copy_(torch.randn(p.shape, generator=generator).to(p))
+    other = lab.run(module=module).output
+    return other is None or other.shape != base.shape or not torch.equal(other, base)
 
 
 def _zero_share(gradient: Tensor) -> float:
@@ -279,7 +298,7 @@ def _cut(lab: Lab, paths: list[str], modules: dict[str, nn.Module]) -> Diagnosti
 
 def _cutter(lab: Lab) -> int | None:
     for index, event in enumerate(lab.recording.events):
-        if event.op.name in ("detach", "detach_", "data", "numpy", "round", "argmax", "tolist", "item"):
-            if any(ref in lab.lineage.active for ref in lab.lineage.refs(event)):
-                return index
+        cuts = event.op.name in ("detach", "detach_", "data", "numpy", "round", "argmax", "tolist", "item")
+        if cuts and any(ref in lab.lineage.active for ref in lab.lineage.refs(event)):
+            return index
     return None

@@ -1,8 +1,8 @@
 """AS218: decoding with the cache gives something else than the whole text at once.
 
-With a cache each call gets the new tokens alone and the keys and values of the old ones. The outputs have to be
-those of one call with all tokens. Here they are not: positions begin at 0 again, the mask is aligned to the wrong
-corner, or keys are joined on the wrong axis.
+With a cache each call gets the new tokens alone and the keys and values of the old ones. The outputs have
+to be those of one call with all tokens. Here they are not: positions begin at 0 again, the mask is
+aligned to the wrong corner, or keys are joined on the wrong axis.
 
 It is bad because training, which sees whole texts, is right, and what is generated is wrong.
 
@@ -25,14 +25,15 @@ Example:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             return y.transpose(1, 2).reshape(b, t, c), (k, v)
 
-Cure: count positions from the length of the cache, and take the last rows of the mask:
-`mask[total - t:total, :total]`. `is_causal=True` aligns to the upper left corner, for which a single new token
-sees the first key alone.
+Cure: count positions from the length of the cache, and take the last rows of the mask: `mask[total -
+t:total, :total]`. `is_causal=True` aligns to the upper left corner, for which a single new token sees the
+first key alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -55,18 +56,18 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         return
     steps = [1] * lab.length
     prompt = [max(2, lab.length // 2), *([1] * (lab.length - max(2, lab.length // 2)))]
-    worst: tuple[float, Decoded, Sequence[int], object] | None = None
+    worst: tuple[float, Decoded, Sequence[int], Any] | None = None
     for protocol in protocols(lab):
         if lab.spent:
             return
         results = []
-        for pieces in (steps, prompt):
-            made = decode(lab, protocol, pieces)
+        for tried in (steps, prompt):
+            made = decode(lab, protocol, tried)
             if made is None or made.outputs.shape != base.shape:
                 continue
             axis = lab.output_axes(base)[1]
             apart = lab.difference(made.outputs, (axis,))
-            results.append((float(apart.max()), made, pieces, apart))
+            results.append((float(apart.max()), made, tried, apart))
         if not results or not _uses_cache(lab, results[0][1]):
             continue
         top = max(results, key=lambda one: one[0])

@@ -37,7 +37,7 @@ from attnscope.checks.hidden import hidden_modules
 from attnscope.checks.lab import Lab
 from attnscope.checks.places import num
 from attnscope.diagnostic import Diagnostic, Tried
-from attnscope.record import Recording
+from attnscope.recorder.record import Recording
 
 CODE = "AS220"
 

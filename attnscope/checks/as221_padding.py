@@ -1,7 +1,8 @@
 """AS221: padding moves what is not padding.
 
-An argument says which tokens are padding. When a padded token is changed, outputs of other tokens move: the mask
-does not reach the keys. Most often it was broadcast along the queries: `[B, 1, T, 1]` in place of `[B, 1, 1, T]`.
+An argument says which tokens are padding. When a padded token is changed, outputs of other tokens move:
+the mask does not reach the keys. Most often it was broadcast along the queries: `[B, 1, T, 1]` in place
+of `[B, 1, 1, T]`.
 
 It is bad because a text's result then depends on how much it was padded.
 
@@ -77,7 +78,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         if held:
             continue
         one = lab.maps[0]
-        made, apply, _ = mask_of(one, lab)
+        apply = mask_of(one, lab)[1]
         on_queries = _on_queries(lab, marks)
         span = lab.span(apply if apply is not None else one.event)
         yield Diagnostic(

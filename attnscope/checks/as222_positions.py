@@ -1,10 +1,10 @@
 """AS222: positions are computed and have no effect.
 
-Rotary angles follow an axis. If q and k are [B, T, H, D] when they are rotated "along axis -2", each head gets an
-angle of its own and each token the same one.
+Rotary angles follow an axis. If q and k are [B, T, H, D] when they are rotated "along axis -2", each head
+gets an angle of its own and each token the same one.
 
-It is bad because the model cannot tell the order of words: two past tokens can be exchanged and the last output
-does not move.
+It is bad because the model cannot tell the order of words: two past tokens can be exchanged and the last
+output does not move.
 
 Example:
 
@@ -109,11 +109,12 @@ def position_steps(lab: Lab) -> list[int]:
     for index, event in enumerate(lineage.events):
         refs = lineage.refs(event)
         if any(ref in fed for ref in refs):
-            if event.op.name.rstrip("_") in ("mul", "matmul", "einsum") and any(
-                ref in angles and ref not in fed for ref in refs
+            if (
+                event.op.name.rstrip("_") in ("mul", "matmul", "einsum")
+                and any(ref in angles and ref not in fed for ref in refs)
+                and any(out in inputs for out in event.outputs)
             ):
-                if any(out in inputs for out in event.outputs):
-                    found.append(index)
+                found.append(index)
             fed.update(event.outputs)
         elif event.op.name.rstrip("_") in ("cos", "sin", "polar") or any(ref in angles for ref in refs):
             angles.update(event.outputs)

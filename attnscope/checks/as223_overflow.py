@@ -1,7 +1,7 @@
 """AS223: numbers overflow in the type that is used.
 
-In float16 nothing is larger than 65,504. A mask of `torch.finfo(torch.float16).min` added to a score, or two such
-masks added to each other, is -inf; a row of nothing but -inf makes NaN.
+In float16 nothing is larger than 65,504. A mask of `torch.finfo(torch.float16).min` added to a score, or
+two such masks added to each other, is -inf; a row of nothing but -inf makes NaN.
 
 It is bad because the same module works in float32, and fails only where training is meant to be fast.
 

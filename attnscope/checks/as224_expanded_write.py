@@ -3,8 +3,8 @@
 `expand` makes no copy: all rows of the result are the same numbers in memory. What is written into one row is
 written into all of them.
 
-It is bad because a mask that is made so ends as its last row, or as the union of all rows, everywhere. PyTorch
-only warns.
+It is bad because a mask that is made so ends as its last row, or as the union of all rows, everywhere.
+PyTorch only warns.
 
 Example:
 
@@ -29,12 +29,13 @@ Cure: write into a tensor of its own: `masked_fill` in place of `masked_fill_`, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from attnscope.checks.lab import Lab
 from attnscope.diagnostic import Diagnostic, Label, Tried
-from attnscope.tensors import Ref
+from attnscope.recorder.tensors import Ref
 
 CODE = "AS224"
 
@@ -76,7 +77,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         return
 
 
-def _wanted(lab: Lab, index: int) -> object:
+def _wanted(lab: Lab, index: int) -> Any:
     """What the step would have given in memory of its own; None where that cannot be told."""
     event = lab.recording.events[index]
     if event.op.name != "masked_fill_" or len(event.args) < 2:

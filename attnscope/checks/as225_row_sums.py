@@ -3,7 +3,8 @@
 Something between the softmax and the product with the values rescales the weights: most often the scale
 `1/√D`, which belongs to the scores.
 
-It is bad because the scores stay too large, which makes the softmax too sharp, and the result becomes too small.
+It is bad because the scores stay too large, which makes the softmax too sharp, and the result becomes too
+small.
 
 Example:
 

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnscope.capture import Capture
 from attnscope.checks.lineage import Lineage
 from attnscope.checks.maps import NOTHING, Map, build_maps
 from attnscope.checks.subject import Outcome, Subject, copied, parts, quiet, seeded
-from attnscope.preserve import preserved
-from attnscope.record import Recording
-from attnscope.record import record as _record
+from attnscope.recorder.capture import Capture
+from attnscope.recorder.preserve import preserved
+from attnscope.recorder.record import Recording
+from attnscope.recorder.record import record as _record
 from attnscope.schema import Span
 from attnscope.steps import Steps
 
@@ -206,8 +206,7 @@ class Lab:
     def input_axes(self) -> tuple[int | None, int | None]:
         """The batch axis and the token axis of the main argument."""
         axes = self.exact.axes.get(self.main or "", ())
-        find = lambda letter: axes.index(letter) if letter in axes else None  # noqa: E731
-        return find("B"), find("T")
+        return (axes.index("B") if "B" in axes else None), (axes.index("T") if "T" in axes else None)
 
     @cached_property
     def batch(self) -> int:
@@ -341,7 +340,8 @@ class Lab:
         if axes[1] is None:
             return None
         positions = probed(self.length)
-        columns, done = [], []
+        columns: list[Any] = []
+        done: list[int] = []
         for s in positions:
             if self.spent and len(done) >= 2:
                 break
@@ -411,7 +411,7 @@ def probed(length: int) -> tuple[int, ...]:
     if length <= _MOST_POSITIONS:
         return tuple(range(length))
     some = np.linspace(0, length - 1, _MOST_POSITIONS)
-    return tuple(sorted({int(round(x)) for x in some} | {1, length - 2}))
+    return tuple(sorted({round(x) for x in some} | {1, length - 2}))
 
 
 def largest(output: Tensor) -> float:

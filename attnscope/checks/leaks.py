@@ -14,7 +14,7 @@ import numpy as np
 
 from attnscope.checks.lab import Lab
 from attnscope.checks.maps import NOTHING, Map
-from attnscope.tensors import Ref, refs_in
+from attnscope.recorder.tensors import Ref, refs_in
 
 Kind = Literal[
     "none", "shifted", "inverted", "weak", "dropped", "after", "axis", "mixed", "window", "prefix", "block",
@@ -121,7 +121,7 @@ def is_over_tokens(one: Map, lab: Lab) -> bool:
     """Queries and keys are both the module's own tokens."""
     if one.applied is None or one.applied.shape[1:] != (lab.length, lab.length):
         return False
-    return one.letters in ((None, None), ("T", "S"), ("T", "T"), ("T", None), (None, "S"))
+    return all(letter in (None, "T", "S") for letter in one.letters)
 
 
 def _of_map(one: Map, lab: Lab) -> Leak | None:

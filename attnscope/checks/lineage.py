@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from attnscope.capture import Found
-from attnscope.record import Event, Recording
+from attnscope.recorder.capture import Found
+from attnscope.recorder.record import Event, Recording
+from attnscope.recorder.tensors import Ref, refs_in
 from attnscope.schema import Span
 from attnscope.source import span_of
-from attnscope.tensors import Ref, refs_in
 
 # Operations that move numbers or cast them and change none.
 PLAIN = frozenset(
@@ -279,7 +279,7 @@ class Lineage:
 
     @cached_property
     def _leaves(self) -> dict[int, Tensor]:
-        from attnscope.preserve import walk
+        from attnscope.recorder.preserve import walk
 
         found: dict[int, Tensor] = {}
         for _, module in walk(self.recording.root):
@@ -318,7 +318,7 @@ class Lineage:
     def weights_among(self, event: Event) -> set[int]:
         """Those inputs of an event that descend from a softmax."""
         made: set[int] = set()
-        for index, other in enumerate(self.events):
+        for _index, other in enumerate(self.events):
             if other is event:
                 break
             if other.op.name == "softmax" or any(ref in made for ref in self.refs(other)):

@@ -10,11 +10,11 @@ import numpy as np
 from torch import Tensor
 
 from attnscope.attention import arranger
-from attnscope.capture import Found
 from attnscope.checks.lineage import Lineage
-from attnscope.record import Event
+from attnscope.recorder.capture import Found
+from attnscope.recorder.record import Event
+from attnscope.recorder.tensors import refs_in
 from attnscope.steps import Steps
-from attnscope.tensors import refs_in
 
 # A row whose largest score lies below this has nothing that it may attend to: the fill value is all there is.
 NOTHING = -1000.0
@@ -93,7 +93,8 @@ def _map(number: int, found: Found, lineage: Lineage, steps: Steps) -> Map:
             dims = steps.axes.of.get(found.serial, ())
             if len(dims) == weights.ndim and found.source == "softmax":
                 letters = (dims[query].label, dims[key].label)
-    return Map(number, found, *oriented, four, shape, letters, along, key)
+    applied_, weights_, masked_ = oriented
+    return Map(number, found, applied_, weights_, masked_, four, shape, letters, along, key)
 
 
 def _turned(oriented: list[Any]) -> bool:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from attnscope.axes.dims import Dims, regroup
 from attnscope.checks.lab import Lab
-from attnscope.dims import Dims, regroup
-from attnscope.tensors import Ref
+from attnscope.checks.lineage import NORMS, PRODUCTS, SOURCES
+from attnscope.recorder.tensors import Ref
 
 _RESHAPES = frozenset({"view", "reshape", "flatten", "unflatten", "_unsafe_view", "reshape_as", "view_as"})
 _INNER = ("C", "H", "D", "G")
@@ -84,9 +85,28 @@ def _scores(lab: Lab) -> set[int]:
     for one in lab.maps:
         if one.found.source == "softmax":
             after |= lab.lineage.offspring(one.found.event)
-            for product in lab.lineage.products_into(one.found.input_serial):
+            for product in _last_products(lab, one.found.input_serial):
                 found |= lab.lineage.offspring(product)
     return found - after
+
+
+def _last_products(lab: Lab, serial: int) -> list[int]:
+    """Products that a softmax input is the sum of: of queries with keys, or with embeddings of distances."""
+    seen: set[int] = set()
+    found: list[int] = []
+    waiting = [serial]
+    while waiting:
+        index = lab.lineage.producer.get(waiting.pop())
+        if index is None or index in seen:
+            continue
+        seen.add(index)
+        event = lab.recording.events[index]
+        name = event.op.name.rstrip("_")
+        if name in PRODUCTS:
+            found.append(index)
+        elif name not in SOURCES and name not in NORMS:
+            waiting += [ref for ref in lab.lineage.refs(event) if ref in lab.lineage.active]
+    return found
 
 
 def _labels_of_mixed(dims: Dims, out: Dims, before: tuple[int, ...], after: tuple[int, ...]) -> set[str]:

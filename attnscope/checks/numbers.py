@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnscope.checks.lineage import Lineage
-from attnscope.record import Recording
+from attnscope.recorder.record import Recording
 
 
 @dataclass(frozen=True)

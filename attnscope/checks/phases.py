@@ -1,4 +1,5 @@
-"""The phases of a module's life: forward, backward, a move to another device, its state dict. Crashes become findings."""
+"""The phases of a module's life: forward, backward, a move to another device, its state dict. Crashes become
+findings."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from attnscope.checks.lab import Lab
 from attnscope.checks.subject import Subject, cloned, copied, quiet, seeded
 from attnscope.crashes import Crash, diagnose
 from attnscope.diagnostic import Diagnostic, Tried
-from attnscope.record import record
+from attnscope.recorder.record import record
 from attnscope.schema import Step
 from attnscope.steps import Steps
 
@@ -48,12 +49,16 @@ def backward_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
             if total is None or not total.requires_grad:
                 return None
             phase = "backward"
-            total.backward()
+            total.backward()  # type: ignore[no-untyped-call]
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             steps = _steps(recording) if recording is not None else ()
-            return explain(replace(subject, module=module), error, phase, steps)
+            found = explain(replace(subject, module=module), error, phase, steps)
+            if phase == "forward" and subject.main in subject.guessed:
+                # It ran in eval(): sizes that were guessed may not be what training wants.
+                return tuple(replace(one, severity="note") for one in found)
+            return found
     return None
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnscope.preserve import seed_torch, walk
+from attnscope.recorder.preserve import seed_torch, walk
 
 HALF = (torch.float16, torch.bfloat16)
 
