@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnscope.comparison import Comparison
     from attnscope.diagnostic import Report
     from attnscope.layers.options import Options
-    from attnscope.record import Recording
+    from attnscope.recorder.record import Recording
     from attnscope.runner.watch import Watch
     from attnscope.steps import Steps
     from attnscope.targets import Request
@@ -219,7 +219,7 @@ def trace_layer(
     import torch
 
     from attnscope.layers.stack import build, find_device
-    from attnscope.preserve import seed_torch
+    from attnscope.recorder.preserve import seed_torch
 
     keep = keep or Keep(output=True)
     device = find_device(options.device)
@@ -271,7 +271,7 @@ def trace_target(
 
     from attnscope.crashes import Crash, diagnose
     from attnscope.loader.importing import run_user_code
-    from attnscope.preserve import global_state, seed_torch
+    from attnscope.recorder.preserve import global_state, seed_torch
     from attnscope.targets import prepare
 
     keep = keep or Keep(output=True)
@@ -317,11 +317,11 @@ def _record(
     keep: Keep,
     input_axes: Mapping[str, tuple[str | None, ...]] | None = None,
 ) -> Recording:
-    from attnscope.record import record
+    from attnscope.recorder.record import record
 
     capture = None
     if keep.attention:
-        from attnscope.capture import Capture
+        from attnscope.recorder.capture import Capture
 
         capture = Capture(
             "weights" if keep.cells is None else "pooled",
@@ -430,8 +430,8 @@ class _LazyModel(ModelInfo):
 
 
 def _values(result: Any) -> Any:
-    from attnscope.record import _first_tensor
-    from attnscope.tensors import to_numpy
+    from attnscope.recorder.record import _first_tensor
+    from attnscope.recorder.tensors import to_numpy
 
     tensor = _first_tensor(result)
     return None if tensor is None else to_numpy(tensor)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from attnscope.capture import Found
-from attnscope.dims import Dim, Dims
-from attnscope.record import Recording
+from attnscope.recorder.capture import Found
+from attnscope.axes.dims import Dim, Dims
+from attnscope.recorder.record import Recording
 from attnscope.schema import Attention, MaskOrigin, Pooled
 from attnscope.source import span_of
 from attnscope.steps import Steps
-from attnscope.tensors import refs_in
+from attnscope.recorder.tensors import refs_in
 
 
 def build_attention(recording: Recording, steps: Steps | None = None) -> list[Attention]:
@@ -30,7 +30,7 @@ def _one(recording: Recording, steps: Steps, found: Found) -> Attention:
     arrange = _Arrange(shape, order, batch)
     note = found.note
     mask, differs = None, False
-    if found.allowed is not None:
+    if found.allowed is not None and found.allowed.size == int(np.prod(found.shape)):
         mask, differs = _shared(arrange(found.allowed))
     if differs:
         note = f"{note}; " if note else ""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attnscope.record import Recording
+from attnscope.recorder.record import Recording
 from attnscope.schema import Attention, Pooled
 
 

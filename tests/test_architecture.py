@@ -18,8 +18,7 @@ ROOT = Path(attnscope.__file__).parent
 RANKS = {
     0: "schema diagnostic comparison errors source",
     1: """text masks pooling codebook render
-        ops tensors preserve sdpa capture recording record recorder
-        scope vocabulary dims axis_rules axes details steps attention parallel""",
+        recorder axes steps attention parallel""",
     2: "layers loader inputs",
     3: "crashes targets checks",
     4: "runner equivalence api",

@@ -159,7 +159,8 @@ def _help(leak: Leak) -> str:
 
 
 def grid(lab: Lab, most: int = 8) -> tuple[tuple[str, ...], ...]:
-    """Which output moved with which input: one row for each output token, numbers relative to the largest output."""
+    """Which output moved with which input: one row for each output token, numbers relative to the largest
+    output."""
     influence = lab.influence
     if influence is None:
         return ()

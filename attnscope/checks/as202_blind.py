@@ -88,7 +88,8 @@ def _attends_to_itself(lab: Lab) -> bool:
 
 
 def _diagonal(lab: Lab, one: Map) -> Iterator[Diagnostic]:
-    """Each token may see the past and not itself, in a layer whose queries and keys are not the same thing."""
+    """Each token may see the past and not itself, in a layer whose queries and keys are not the same
+    thing."""
     seen = visible(one) > SMALL
     usable = seen.any(axis=1)
     past = not seen[np.triu_indices(lab.length, 1)].any()

@@ -74,7 +74,8 @@ _OWN_SCALE = re.compile(
 
 @dataclass(frozen=True)
 class Scale:
-    """`found` is what q·k is multiplied by; `size` the number of terms that q·k sums; `factors` the single ones."""
+    """`found` is what q·k is multiplied by; `size` the number of terms that q·k sums; `factors` the single
+    ones."""
 
     found: float
     size: int
@@ -132,7 +133,8 @@ def _evidence(scale: Scale, one: Map, lab: Lab) -> tuple[tuple[str, ...], ...]:
 
 
 def scale_of(one: Map, lab: Lab) -> Scale | None:
-    """By what an attention scales q·k since the projections; None where that is learned, normed or unclear."""
+    """By what an attention scales q·k since the projections; None where that is learned, normed or
+    unclear."""
     found, lineage = one.found, lab.lineage
     product = found.product
     if product is None or found.source == "mha" or one.along_keys is False:

@@ -73,7 +73,10 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             label,
             tuple(one for one in labels if isinstance(one, Label)),
             (),
-            "move heads before tokens, `q.transpose(1, 2)`, `k` and `v` too, before the product; and back after it",
+            (
+                "move heads before tokens, `q.transpose(1, 2)`, `k` and `v` too, before the product; and "
+                "back after it"
+            ),
             grid(lab),
         )
         return

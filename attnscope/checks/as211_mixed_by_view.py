@@ -80,7 +80,8 @@ def _split_before(lab: Lab, mixing: Mixing) -> list[str]:
 
 
 def _proof(lab: Lab) -> str | None:
-    """A number that no order of whole tokens would give: a leak, a token that is not seen, a lost symmetry."""
+    """A number that no order of whole tokens would give: a leak, a token that is not seen, a lost
+    symmetry."""
     influence = lab.influence
     if influence is None:
         return None
@@ -88,7 +89,10 @@ def _proof(lab: Lab) -> str | None:
         leak = leak_of(lab)
         if leak.kind not in ("none", "open"):
             t, s, moved = leak.pairs[0]
-            return f"output token {t} moves by {num(moved)} of the largest output when the later token {s} is changed"
+            return (
+                f"output token {t} moves by {num(moved)} of the largest output when the later "
+                f"token {s} is changed"
+            )
     missing = [
         (t, s)
         for column, t, s in influence.pairs(future=False)

@@ -87,7 +87,8 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
 
 
 def without_gradient(lab: Lab) -> list[str] | None:
-    """Names of the parameters that a backward pass leaves without a gradient; None where there was no pass."""
+    """Names of the parameters that a backward pass leaves without a gradient; None where there was no
+    pass."""
     if "_without" not in lab.__dict__:
         lab.__dict__["_without"] = _backward(lab)
     found: list[str] | None = lab.__dict__["_without"]
@@ -95,7 +96,8 @@ def without_gradient(lab: Lab) -> list[str] | None:
 
 
 def _partly(lab: Lab) -> list[str]:
-    """Projections of queries and keys a good part of which gets a gradient of exactly zero, where a step cuts."""
+    """Projections of queries and keys a good part of which gets a gradient of exactly zero, where a step
+    cuts."""
     zeros: dict[str, float] = lab.__dict__.get("_zero_rows", {})
     index = _cutter(lab)
     if index is None or not lab.maps:
@@ -199,7 +201,8 @@ def _called(lab: Lab) -> dict[str, int]:
 def _kind(
     path: str, names: list[str], modules: dict[str, nn.Module], called: dict[str, int], lab: Lab
 ) -> str:
-    """Why parameters of one module got no gradient: `unused`, `cut` (used, way back cut) or `idle` (not known)."""
+    """Why parameters of one module got no gradient: `unused`, `cut` (used, way back cut) or `idle` (not
+    known)."""
     used = set(lab.recording.leaves.values())
     inside = dict(parts(lab.recording.root)).get(path)
     if inside is not None:
@@ -213,7 +216,8 @@ def _kind(
     if type(owner).__module__.startswith("torch.nn"):
         return "idle"
     if reads_outside_constructor(owner, attribute):
-        # Read in a branch that was not taken: another option may use it. Called elsewhere in the same run: cut.
+        # Read in a branch that was not taken: another option may use it. Called elsewhere in the same run:
+        # cut.
         return "idle"
     return "unused"
 
@@ -257,7 +261,8 @@ def _instead(
         labels.append(Label(made, f"{listed(unused)} made here, and never called"))
     rows = [("layer", "calls"), *((p, str(called.get(p, 0))) for p in (*twice, *unused))]
     return Diagnostic(
-        CODE, "error", f"{listed(unused)} {'is' if len(unused) == 1 else 'are'} never used: `{twice[0]}` is called {called[twice[0]]} times",
+        CODE, "error", (f"{listed(unused)} {'is' if len(unused) == 1 else 'are'} never used: "
+            f"`{twice[0]}` is called {called[twice[0]]} times"),
         distinct[0] if distinct else made, f"`{twice[0]}` is called here", tuple(labels),
         ("their weights get no gradient",), f"call {listed(unused)} where it is meant", tuple(rows),
     )  # fmt: skip
@@ -267,7 +272,8 @@ def _unused(lab: Lab, paths: list[str], modules: dict[str, nn.Module]) -> Diagno
     owner, name = _owner(paths[0], modules)
     made = declared(owner, name) if owner is not None else None
     return Diagnostic(
-        CODE, "error", f"{listed(paths)} {'is' if len(paths) == 1 else 'are'} never used: no gradient, no effect",
+        CODE, "error", (f"{listed(paths)} {'is' if len(paths) == 1 else 'are'} never used: no "
+            "gradient, no effect"),
         made, "made here, and read by no method", (), ("no output depends on it",),
         "use it in `forward`, or delete it",
         (("parameter", "gradient"), *((p, "none") for p in paths[:8])),
@@ -289,9 +295,11 @@ def _cut(lab: Lab, paths: list[str], modules: dict[str, nn.Module]) -> Diagnosti
     labels = [Label(made, "gets no gradient")] if made is not None else []
     word = f"`{event.op.name}` cuts the way back" if event is not None else "the way back is cut"
     return Diagnostic(
-        CODE, "error", f"{listed(sorted(paths))} {'takes' if len(paths) == 1 else 'take'} part in the output and get no gradient",
+        CODE, "error", (f"{listed(sorted(paths))} {'takes' if len(paths) == 1 else 'take'} part in "
+            "the output and get no gradient"),
         span if span is not None else made, word, tuple(labels) if span is not None else (), (),
-        "leave `.detach()`, `.data` and `torch.no_grad()` out of the way, or freeze with `requires_grad_(False)`",
+        ("leave `.detach()`, `.data` and `torch.no_grad()` out of the way, or freeze with "
+            "`requires_grad_(False)`"),
         (("parameter", "gradient"), *((p, "none") for p in sorted(paths)[:8])),
     )  # fmt: skip
 

@@ -114,7 +114,8 @@ def _finding(lab: Lab, moved: float, made: Decoded, pieces: Sequence[int], apart
         "one token at a time" if set(pieces) == {1} else f"a prompt of {pieces[0]}, then one token at a time"
     )
     return Diagnostic(
-        CODE, "error", "decoding with the cache gives other outputs than the whole text at once", span, label, labels,
+        CODE, "error", ("decoding with the cache gives other outputs than the whole text at "
+            "once"), span, label, labels,
         (f"{shown}: from position {first} on outputs differ, by up to {num(moved)} of the largest output",),
         help_, tuple(rows),
     )  # fmt: skip

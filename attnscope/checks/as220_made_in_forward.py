@@ -68,7 +68,8 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
 
 
 def made_in_forward(lab: Lab) -> tuple[nn.Module, int | None, Recording] | None:
-    """The first layer with parameters that ran and that only this run made; the step that drew its weights."""
+    """The first layer with parameters that ran and that only this run made; the step that drew its
+    weights."""
     if "_made" not in lab.__dict__:
         lab.__dict__["_made"] = _find(lab)
     found: tuple[nn.Module, int | None, Recording] | None = lab.__dict__["_made"]
@@ -92,7 +93,8 @@ def _has_weights(module: nn.Module) -> bool:
 
 
 def _is_new(module: nn.Module, recording: Recording, lab: Lab) -> bool:
-    """Whether a second run makes another one: a global or a closure's layer is the same object in each run."""
+    """Whether a second run makes another one: a global or a closure's layer is the same object in each
+    run."""
     again = lab.record(replace(lab.exact, module=recording.root), copy=False)
     return all(module is not other for other, *_ in again.calls)
 

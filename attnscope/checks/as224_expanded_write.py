@@ -70,7 +70,10 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             "writes each row into the same memory",
             tuple(labels),
             (
-                f"{int((np.broadcast_to(wanted, written.shape) != written).sum())} of {written.size} numbers differ from what the same step gives in memory of its own",
+                (
+                    f"{int((np.broadcast_to(wanted, written.shape) != written).sum())} of {written.size} "
+                    "numbers differ from what the same step gives in memory of its own"
+                ),
             ),
             f"`{event.op.name.rstrip('_')}` without the underscore, or `.clone()` before",
         )

@@ -46,7 +46,8 @@ CODE = "AS225"
 
 @dataclass(frozen=True)
 class Sums:
-    """Row sums of what was applied. `kind`: `scaled` (all rows by one factor) or `masked` (entries set to zero)."""
+    """Row sums of what was applied. `kind`: `scaled` (all rows by one factor) or `masked` (entries set to
+    zero)."""
 
     kind: str
     low: float
@@ -84,7 +85,10 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             "error",
             f"the weights of each query sum to {num(found.low)}, not to 1",
             span,
-            f"the weights are scaled by {num(found.low)}{f', which is {said},' if said else ''} after the softmax",
+            (
+                f"the weights are scaled by {num(found.low)}{f', which is {said},' if said else ''} "
+                "after the softmax"
+            ),
             tuple(labels),
             (),
             "scale the scores before the softmax, not the weights after it",

@@ -31,7 +31,8 @@ _START = re.compile(r"start_?pos|^offset$|past_len|^start$|start_idx|cur_pos|sta
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a module takes a cache: `name` its argument, `pick` which part of the result is the cache (None: the
+    """How a module takes a cache: `name` its argument, `pick` which part of the result is the cache (None:
+    the
     argument itself is filled), `flags` that are set, `start` and `positions` arguments that say where a piece
     begins."""
 
@@ -44,7 +45,8 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Decoded:
-    """`outputs` of all pieces joined along the tokens, the last call's `subject`, and where its piece began."""
+    """`outputs` of all pieces joined along the tokens, the last call's `subject`, and where its piece
+    began."""
 
     outputs: Tensor
     last: Subject

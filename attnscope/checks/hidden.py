@@ -15,7 +15,8 @@ _PRIVATE = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"
 
 @dataclass(frozen=True)
 class Hidden:
-    """`value` (a module, or a tensor that wants gradients) sits in attribute `name` of `owner`, inside a `kind`."""
+    """`value` (a module, or a tensor that wants gradients) sits in attribute `name` of `owner`, inside a
+    `kind`."""
 
     owner: nn.Module
     path: str

@@ -36,8 +36,8 @@ _MOST_POSITIONS = 16
 class Influence:
     """What moved when one token was changed.
 
-    `moved` [B, T, P] is the largest change of output token t, relative to the largest output, when input token
-    `positions[p]` was changed in every batch entry.
+    `moved` [B, T, P] is the largest change of output token t, relative to the largest output, when input
+    token `positions[p]` was changed in every batch entry.
     """
 
     moved: Any
@@ -94,8 +94,8 @@ class Lab:
 
     @cached_property
     def exact(self) -> Subject:
-        """The subject of the experiments: a copy in double precision whose zero-initialised parameters are small
-        random numbers instead, since a gate that is closed hides everything behind it."""
+        """The subject of the experiments: a copy in double precision whose zero-initialised parameters are
+        small random numbers instead, since a gate that is closed hides everything behind it."""
         return self._exact[0]
 
     @cached_property
@@ -226,7 +226,8 @@ class Lab:
 
     @cached_property
     def together(self) -> tuple[str, ...]:
-        """Arguments that hold the same tokens as the main one and are changed with it: queries, keys, values."""
+        """Arguments that hold the same tokens as the main one and are changed with it: queries, keys,
+        values."""
         if self.main is None:
             return ()
         names = []
@@ -355,7 +356,8 @@ class Lab:
 
     @cached_property
     def crossing(self) -> Any | None:
-        """[B, B]: how much entry b of the output moves when entry a of the input is changed; None where untried."""
+        """[B, B]: how much entry b of the output moves when entry a of the input is changed; None where
+        untried."""
         output = self.base.output
         if self.main is None or output is None or self.batch < 2:
             return None

@@ -29,7 +29,8 @@ SMALL = 1e-9
 class Leak:
     """`pairs` are (output token, input token, relative change), the largest first, of `total` pairs tried.
 
-    `map` is the attention that lets them through; `weight` its largest weight on a later key. `by` is the number
+    `map` is the attention that lets them through; `weight` its largest weight on a later key. `by` is the
+    number
     of later tokens that each token sees. `event` is the step held responsible, `mask` the step that made the
     mask, `owner` the name of a buffer or argument that it came from. `detail` is for the kind.
     """
@@ -99,7 +100,8 @@ def _explain(lab: Lab) -> Leak:
 
 
 def wrong_axis(one: Map, lab: Lab) -> bool:
-    """The softmax does not run along the keys: what the product sums over does not sum to 1, another axis does."""
+    """The softmax does not run along the keys: what the product sums over does not sum to 1, another axis
+    does."""
     if one.along_keys is not False or one.weights is None:
         return False
     rows = one.weights.sum(axis=-1)
@@ -172,12 +174,11 @@ def _open(one: Map, lab: Lab, common: dict[str, Any]) -> Leak:
     """Every key has weight: is there a mask that is too weak, one that is dropped, or none?"""
     weak = weak_mask(one, lab)
     if weak is not None:
-        event, detail = weak
-        return Leak("weak", event=event, **{**common, "detail": detail})
+        return Leak("weak", event=weak[0], **{**common, "detail": weak[1]})
     dropped = dropped_mask(one, lab)
     if dropped is not None:
-        event, owner, detail = dropped
-        return Leak("dropped", event=event, **{**common, "owner": owner, "detail": detail})
+        thrown, owner, detail = dropped
+        return Leak("dropped", event=thrown, **{**common, "owner": owner, "detail": detail})
     return Leak("open", event=one.event, **common)
 
 
@@ -185,7 +186,8 @@ def _open(one: Map, lab: Lab, common: dict[str, Any]) -> Leak:
 
 
 def mask_of(one: Map, lab: Lab) -> tuple[int | None, int | None, str]:
-    """The step that made the mask's triangle, the step that applied the mask, and the buffer or argument it is."""
+    """The step that made the mask's triangle, the step that applied the mask, and the buffer or argument
+    it is."""
     found = one.found
     lineage = lab.lineage
     apply = found.product.mask_event if found.product is not None else None
@@ -277,7 +279,8 @@ def _is_mask(ref: int, lab: Lab) -> bool:
 
 
 def dropped_mask(one: Map, lab: Lab) -> tuple[int | None, str, dict[str, Any]] | None:
-    """A mask that exists and does not reach the softmax: a result that is thrown away, a buffer that is not read."""
+    """A mask that exists and does not reach the softmax: a result that is thrown away, a buffer that is
+    not read."""
     lineage = lab.lineage
     used = lineage.ancestors(one.found.input_serial) | lineage.ancestors(one.found.serial)
     if one.found.mask_serial is not None:

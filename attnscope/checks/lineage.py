@@ -1,4 +1,5 @@
-"""Reading a recording backwards: what a tensor was made of, by which factors, and where a fault first shows."""
+"""Reading a recording backwards: what a tensor was made of, by which factors, and where a fault first
+shows."""
 
 from __future__ import annotations
 
@@ -291,7 +292,8 @@ class Lineage:
         return found
 
     def score_path(self, found: Found) -> list[int] | None:
-        """The events between the product and the softmax, in order; None where there is more than one product."""
+        """The events between the product and the softmax, in order; None where there is more than one
+        product."""
         if found.product is None:
             return None
         path: list[int] = []
@@ -342,7 +344,8 @@ class Lineage:
         return result
 
     def products_into(self, serial: int) -> list[int]:
-        """Events of products of two activations that a softmax input descends from without passing a layer."""
+        """Events of products of two activations that a softmax input descends from without passing a
+        layer."""
         seen: set[int] = set()
         found: list[int] = []
         waiting = [serial]

@@ -98,7 +98,8 @@ def _map(number: int, found: Found, lineage: Lineage, steps: Steps) -> Map:
 
 
 def _turned(oriented: list[Any]) -> bool:
-    """Whether queries and keys were exchanged between the softmax and the product: only then do both agree."""
+    """Whether queries and keys were exchanged between the softmax and the product: only then do both
+    agree."""
     applied, weights = oriented[0], oriented[1]
     if applied.shape != weights.swapaxes(-2, -1).shape or np.allclose(
         applied, weights, atol=1e-6, equal_nan=True

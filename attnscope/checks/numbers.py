@@ -13,8 +13,10 @@ from attnscope.recorder.record import Recording
 
 @dataclass(frozen=True)
 class Origin:
-    """`event` made the first NaN. `cause` is the earlier step that made the infinities it came from, if it did so
-    out of finite numbers. `rows` are rows of a softmax without a single allowed key. `count` of `size` are NaN.
+    """`event` made the first NaN. `cause` is the earlier step that made the infinities it came from, if it
+    did so
+    out of finite numbers. `rows` are rows of a softmax without a single allowed key. `count` of `size` are
+    NaN.
     """
 
     event: int

@@ -53,6 +53,8 @@ def backward_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            if phase == "backward" and isinstance(error, NotImplementedError):
+                return None  # this build of PyTorch has no way back through a step: no fault of the module
             steps = _steps(recording) if recording is not None else ()
             found = explain(replace(subject, module=module), error, phase, steps)
             if phase == "forward" and subject.main in subject.guessed:
@@ -63,7 +65,8 @@ def backward_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
 
 
 def moved_error(lab: Lab) -> BaseException | None:
-    """What a run on `meta` raised because tensors stayed behind; None where it ran or where meta cannot tell."""
+    """What a run on `meta` raised because tensors stayed behind; None where it ran or where meta cannot
+    tell."""
     if "_moved" not in lab.__dict__:
         lab.__dict__["_moved"] = _move(lab)
     found: BaseException | None = lab.__dict__["_moved"][0]

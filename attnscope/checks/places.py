@@ -66,7 +66,8 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def reads_outside_constructor(module: nn.Module, name: str) -> bool:
-    """Whether any method of the class but `__init__` reads `self.name`, or reads attributes by computed names."""
+    """Whether any method of the class but `__init__` reads `self.name`, or reads attributes by computed
+    names."""
     for cls in bases(module):
         found = class_node(cls)
         if found is None:

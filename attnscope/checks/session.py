@@ -185,7 +185,8 @@ def _say(progress: Progress | None, what: str) -> None:
         progress(what)
 
 
-# -- modules that exist ---------------------------------------------------------------------------------------
+# -- modules that exist
+# ---------------------------------------------------------------------------------------
 
 
 def _layout_of(module: nn.Module) -> str | None:

@@ -1,4 +1,5 @@
-"""What is checked: a module, one call of it, and which axis of which argument is the batch and which the tokens.
+"""What is checked: a module, one call of it, and which axis of which argument is the batch and which the
+tokens.
 
 A `Subject` never runs the module itself: `run` works on deep copies, so that whatever the module does to
 itself stays there. Nothing here judges.
@@ -38,8 +39,8 @@ class Outcome:
 class Subject:
     """A module and one call of it.
 
-    `names` are the names of the positional arguments; `axes` names the axes of tensor arguments (`B`, `T`, `S`,
-    `C` or None). `causal` is what the user said is meant: True, False, or None when nothing was said.
+    `names` are the names of the positional arguments; `axes` names the axes of tensor arguments (`B`, `T`,
+    `S`, `C` or None). `causal` is what the user said is meant: True, False, or None when nothing was said.
     `guessed` are arguments that nobody gave. `environment` wraps each call of the user's code. `rebuild`
     constructs the module anew with other random numbers, where that is possible.
     """

@@ -18,7 +18,7 @@ from attnscope.equivalence.parameters import Table
 from attnscope.equivalence.traces import walk
 from attnscope.loader.expressions import printable
 from attnscope.loader.importing import run_user_code
-from attnscope.preserve import walk as walk_modules
+from attnscope.recorder.preserve import walk as walk_modules
 
 Kind = Literal["function", "state", "warning"]
 

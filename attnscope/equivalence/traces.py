@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from attnscope.comparison import Pair, Parting
 from attnscope.equivalence.calls import Calls
 from attnscope.loader.importing import run_user_code
-from attnscope.record import Recording, record
+from attnscope.recorder.record import Recording, record
 from attnscope.render.folding import fold_layers
 from attnscope.schema import ModelInfo, Step, Trace
 from attnscope.steps import Steps
-from attnscope.tensors import refs_in
+from attnscope.recorder.tensors import refs_in
 
 MOST_ROWS = 500
 _CLOSE = 1e-5

@@ -31,7 +31,7 @@ from attnscope.loader.stubs import MissingImport
 from attnscope.loader.target import Target
 from attnscope.loader.usage import Usage, constructor_signatures, read_usage
 from attnscope.loader.watchdog import TookTooLongError, limited
-from attnscope.preserve import seed_torch
+from attnscope.recorder.preserve import seed_torch
 
 _HUGE = 5_000_000
 _SECONDS = 20.0

@@ -92,6 +92,7 @@ _SHAPES: dict[str, tuple[str | None, ...]] = {
     "B,H,T,K": ("B", "H", "T", "S"),
     "BH,T,K": (None, "T", "S"),
     "H,T,K": ("H", "T", "S"),
+    "T,K,1": ("T", "S", None),
 }
 _PADDING: dict[str, tuple[str | None, ...]] = {
     "B,K": ("B", "S"),
@@ -137,9 +138,11 @@ def allowed_pattern(frame: Frame, shape: str, pattern: str, keys: int) -> Tensor
     dims = [sizes[part] for part in shape.split(",")]
     full = torch.ones(dims, dtype=torch.bool)
     if pattern == "causal" and "T" in shape:
+        if shape.endswith(",1"):
+            return full[..., 0].tril(keys - frame.T)[..., None]
         return full.tril(keys - frame.T)
     if pattern == "first":
-        full[..., 0] = False
+        full.select(-2 if shape.endswith(",1") else -1, 0).fill_(False)
     return full
 
 

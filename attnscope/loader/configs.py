@@ -139,6 +139,8 @@ def plan_config(
                 None,
             )
     roles = {n: _role(n, bases, usage) for n in dict.fromkeys([*fields, *sorted(read)])}
+    if "kv_lora_rank" in read:  # latent keys are expanded to all heads
+        roles = {n: "H" if role == "G" else role for n, role in roles.items()}
     return ConfigPlan(parameter, kind, source, read, fields, roles, usage, bases)
 
 

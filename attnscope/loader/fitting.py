@@ -21,7 +21,7 @@ from attnscope.loader.probe import (
 )
 from attnscope.loader.search import MASKS, ROPE, SEQUENCES, Search
 from attnscope.loader.sizes import as_size
-from attnscope.preserve import seed_torch
+from attnscope.recorder.preserve import seed_torch
 
 _ON_FAILURE = (
     *ROPE,

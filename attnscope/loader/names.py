@@ -157,7 +157,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"block_?size|context|ctx|(max|seq).*(len|pos|tok|seq|size)|(len|length)$|n_?positions?|num_?positions?|maxlen|^max_t|max_position|window|n_seq|num_patches|seq_?len|^len|length",
             "T",
         ),
-        (r"(img|image|input)_?(size|res)", "image"),
+        (r"(img|image|input)_?(size|res)|spa[ct]ial_?(dim|size|res)", "image"),
         (r"patch", "patch"),
         (r"scaling|softcap|window|alibi|clip|_quant|quant", "none"),
         (r"initializer|std$|init_", "std"),

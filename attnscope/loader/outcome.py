@@ -117,13 +117,14 @@ def _doubt(search: Search, outcome: Outcome) -> str:
     if outcome.ran or search.hopeless(outcome):
         return ""
     certain = (*SEQUENCES, "flag", "causal", "head_mask")
-    beside = [n for n in search.required_others() if search.by_name[n].role not in certain]
+    made = [n for n in search.choice if n not in search.given and n != search.main]
+    beside = [n for n in made if search.by_name[n].role not in certain]
     lines = last_lines(outcome.error)
     doubtful = [n for n in beside if any(re.search(_words(search.by_name[n]), line) for line in lines)]
     if not doubtful:
         return ""
-    wants = ", ".join(f"`{printable(p.name)}`" for p in search.parameters if p.required)
     name = doubtful[0]
+    wants = ", ".join(f"`{printable(p.name)}`" for p in search.parameters if p.required or p.name == name)
     return (
         f"forward wants {wants}, and no `{printable(name)}` that was tried fits;"
         f' give it with --input "{printable(name)}=torch.…"'

@@ -10,6 +10,7 @@ import ast
 import importlib.abc
 import importlib.machinery
 import linecache
+import re
 import sys
 import types
 from collections.abc import Iterator, Sequence
@@ -175,7 +176,8 @@ class Stub:
 def _is_factory(frame: FrameType, argument: str) -> bool:
     """`@missing(function)` makes a decorator from its argument; bare `@missing` gives the function back."""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    return text.startswith("@") and argument in text.partition("(")[2]
+    given = re.sub(r"'[^']*'|\"[^\"]*\"", "", text.partition("(")[2])
+    return text.startswith("@") and re.search(rf"\b{re.escape(argument)}\b", given) is not None
 
 
 _BASES: dict[str, type] = {}

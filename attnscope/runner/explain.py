@@ -12,7 +12,7 @@ from torch import nn
 
 from attnscope.crashes import Crash, Phase, diagnose
 from attnscope.diagnostic import Diagnostic, Report
-from attnscope.recording import Recording
+from attnscope.recorder.recording import Recording
 from attnscope.runner.calls import MEMORY
 from attnscope.runner.memory import Kept
 from attnscope.runner.tracebacks import chained

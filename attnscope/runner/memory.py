@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from attnscope.recording import Recording
+from attnscope.recorder.recording import Recording
 
 MOST_FORWARDS = 16
 MOST_EVENTS = 40_000
@@ -88,7 +88,7 @@ def _hollow(cls: type[nn.Module]) -> nn.Module:
 
 def name_arguments(recording: Recording) -> None:
     """Say which tensors the outermost call was given, by the names of the parameters of its `forward`."""
-    from attnscope.record import _argument_names
+    from attnscope.recorder.record import _argument_names
 
     if not recording.calls or recording.arguments:
         return

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.diagnostic import Diagnostic, Label, Report
-from attnscope.ops import op_of
-from attnscope.recording import Event, Recording
+from attnscope.recorder.ops import op_of
+from attnscope.recorder.recording import Event, Recording
+from attnscope.recorder.tensors import refs_in, tensors_in
 from attnscope.runner.explain import trace_of
 from attnscope.runner.memory import name_arguments
 from attnscope.runner.recorder import Left, ScriptRecorder
 from attnscope.schema import Step
 from attnscope.steps import Steps
-from attnscope.tensors import refs_in, tensors_in
 
 # Memory that nobody has written to yet may hold anything.
 _UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"})

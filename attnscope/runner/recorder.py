@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnscope.ops import KNOWN, NEW, Op, op_of
-from attnscope.recorder import Recorder, _tensors_of
-from attnscope.recording import Recording
-from attnscope.tensors import Ref, is_tensor
+from attnscope.recorder.mode import Recorder, _tensors_of
+from attnscope.recorder.ops import KNOWN, NEW, Op, op_of
+from attnscope.recorder.recording import Recording
+from attnscope.recorder.tensors import Ref, is_tensor
 
 MOST_EVENTS = 20_000
 """Events, sizes and module calls that one recording holds; beyond that it begins anew with what follows."""

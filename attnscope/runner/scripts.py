@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from attnscope.recording import Recording
+from attnscope.recorder.recording import Recording
 from attnscope.runner.recorder import ScriptRecorder
 
 if TYPE_CHECKING:
-    from attnscope.capture import Capture
     from attnscope.diagnostic import Report
+    from attnscope.recorder.capture import Capture
     from attnscope.runner.session import Session
 
 MOST_TRIES = 64
@@ -88,8 +88,8 @@ class ScriptWatcher:
 
 
 def _capture(inputs: Sequence[Tensor]) -> Capture:
-    from attnscope.capture import Capture
     from attnscope.pooling import pool, pool_size
+    from attnscope.recorder.capture import Capture
 
     def reduce(weights: Any) -> Any:
         factor = pool_size(max(weights.shape[-2:]), WHOLE_UP_TO)

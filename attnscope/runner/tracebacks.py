@@ -8,7 +8,7 @@ from itertools import zip_longest
 from types import TracebackType
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_RECORDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recorder.py")
+_RECORDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recorder", "mode.py")
 _DISPATCH = os.path.join("torch", "overrides.py")
 _MOST_CHAINED = 50
 

@@ -15,7 +15,7 @@ from typing import Any
 from attnscope.runner.tracebacks import is_own
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
-_MODULES = ("attnscope.recorder", "attnscope.runner.recorder", "attnscope.runner.calls")
+_MODULES = ("attnscope.recorder.mode", "attnscope.runner.recorder", "attnscope.runner.calls")
 
 
 def attribute_to_source() -> None:

@@ -10,8 +10,8 @@ from typing import Any, Self
 from torch import nn
 
 from attnscope.diagnostic import Report
-from attnscope.preserve import walk
-from attnscope.recording import Recording
+from attnscope.recorder.preserve import walk
+from attnscope.recorder.recording import Recording
 from attnscope.runner.calls import MEMORY, aside, install, uninstall
 from attnscope.runner.console import Console
 from attnscope.runner.memory import Kept

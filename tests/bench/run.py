@@ -85,7 +85,7 @@ def child(what: str) -> None:
     import torch
 
     import attnscope
-    from attnscope import api, attention, capture, parallel, pooling, record, steps  # noqa: F401
+    from attnscope import api, attention, parallel, pooling, steps  # noqa: F401
 
     kind, length = what.split(":")
     model, x = model_and_input(768, int(length))

@@ -110,7 +110,8 @@ HARMLESS: tuple[tuple[str, str], ...] = (
     ("q @ k.mT", "(k @ q.mT).mT"),
     ("q @ k.mT", "(q[..., None, :] * k[..., None, :, :]).sum(-1)"),
     ("is_causal=True)", "attn_mask=causal(x))"),
-    ("is_causal=True)", "attn_mask=torch.zeros_like(causal(x), dtype=x.dtype).masked_fill(~causal(x), -torch.inf))"),
+    ("is_causal=True)", ("attn_mask=torch.zeros_like(causal(x), "
+        "dtype=x.dtype).masked_fill(~causal(x), -torch.inf))")),
     ("is_causal=True)", "is_causal=True, scale=D**-0.5)"),
     ("merged(", "(lambda y: y.permute(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1))("),
     ("merged(", "(lambda y: torch.cat([y[:, h] for h in range(y.shape[1])], -1))("),

@@ -1,4 +1,5 @@
-"""Every code of a silent fault: its docstring is complete, its example gives exactly that code, its sample too."""
+"""Every code of a silent fault: its docstring is complete, its example gives exactly that code, its sample
+too."""
 
 from __future__ import annotations
 

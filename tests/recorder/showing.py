@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 
 from attnscope.attention import build_attention
-from attnscope.capture import Capture, Keep
-from attnscope.record import Recording, record
+from attnscope.recorder.capture import Capture, Keep
+from attnscope.recorder.record import Recording, record
 from attnscope.schema import Attention, Step, TensorInfo
 from attnscope.steps import Steps
 

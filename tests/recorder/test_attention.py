@@ -14,9 +14,9 @@ from styles import STYLES
 from torch import nn
 
 from attnscope.attention import build_attention
-from attnscope.capture import Capture
+from attnscope.recorder.capture import Capture
 from attnscope.pooling import pool
-from attnscope.record import record
+from attnscope.recorder.record import record
 
 Load = Callable[..., Any]
 SIZES = [(2, 5, 6, 4), (3, 4, 4, 4), (2, 2, 2, 2)]

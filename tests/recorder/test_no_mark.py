@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 
-from attnscope.capture import Capture
-from attnscope.record import record
+from attnscope.recorder.capture import Capture
+from attnscope.recorder.record import record
 
 X = (2, 5, 16)
 

@@ -11,7 +11,7 @@ import torch
 from showing import axes, ops, recorded, run
 from torch import nn
 
-from attnscope.record import record
+from attnscope.recorder.record import record
 from attnscope.steps import Steps, build_steps
 
 Load = Callable[..., Any]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.diagnostic import Report
-from attnscope.recording import Recording
+from attnscope.recorder.recording import Recording
 from attnscope.runner.nan import NanRecorder, NanStop, describe, has_nan, span_of_values
 
 NAN, INF = float("nan"), float("inf")

@@ -1,6 +1,6 @@
 """Naming axes: the input is B, T, C; each recorded call carries, permutes, splits or merges the names.
 
-The rule of each kind of operation stands in `attnscope.axis_rules`; whatever has none keeps the names of
+The rule of each kind of operation stands in `attnscope.axes.rules`; whatever has none keeps the names of
 axes that kept their place and size.
 """
 
@@ -10,7 +10,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from attnscope.axis_rules import (
+from attnscope.axes.dims import Dim, Dims, Space, regroup
+from attnscope.axes.rules import (
     FACTORIES,
     RULES,
     Said,
@@ -22,12 +23,11 @@ from attnscope.axis_rules import (
     refs_of,
     total,
 )
-from attnscope.dims import Dim, Dims, Space, regroup
-from attnscope.record import Event, Recording
-from attnscope.scope import Scope
+from attnscope.axes.scope import Scope
+from attnscope.axes.vocabulary import letter_of
+from attnscope.recorder.record import Event, Recording
+from attnscope.recorder.tensors import Ref
 from attnscope.source import SourceFile, node_at
-from attnscope.tensors import Ref
-from attnscope.vocabulary import letter_of
 
 
 class Axes:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.hooks import RemovableHandle
 
-from attnscope.tensors import storage_of
+from attnscope.recorder.tensors import storage_of
 
 _TABLES = frozenset({dict, set, OrderedDict})
 _ATOMS = frozenset({bool, int, float, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size})

@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnscope.capture import Capture
-from attnscope.preserve import preserved
-from attnscope.recorder import Recorder, module_calls
-from attnscope.recording import Call, Event, Made, Recording
-from attnscope.tensors import is_tensor
+from attnscope.recorder.capture import Capture
+from attnscope.recorder.mode import Recorder, module_calls
+from attnscope.recorder.preserve import preserved
+from attnscope.recorder.recording import Call, Event, Made, Recording
+from attnscope.recorder.tensors import is_tensor
 
 __all__ = ["Call", "Event", "Made", "Recorder", "Recording", "module_calls", "record"]
 

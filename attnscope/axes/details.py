@@ -9,11 +9,11 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attnscope.axes import Axes
-from attnscope.axis_rules import permutation
-from attnscope.dims import Dim, Dims, Space, join_singles, regroup
-from attnscope.record import Event
-from attnscope.tensors import Ref, refs_in
+from attnscope.axes.dims import Dim, Dims, Space, join_singles, regroup
+from attnscope.axes.naming import Axes
+from attnscope.axes.rules import permutation
+from attnscope.recorder.record import Event
+from attnscope.recorder.tensors import Ref, refs_in
 
 _LONGEST = 44
 

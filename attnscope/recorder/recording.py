@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnscope.capture import Capture
-from attnscope.ops import Op
-from attnscope.preserve import walk
-from attnscope.tensors import Ref
+from attnscope.recorder.capture import Capture
+from attnscope.recorder.ops import Op
+from attnscope.recorder.preserve import walk
+from attnscope.recorder.tensors import Ref
 
 # What is kept of a tensor, no storage and no values: shape, stride, dtype, device. A bare tuple, since one
 # is made for each tensor of a run.

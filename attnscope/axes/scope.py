@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from attnscope.dims import Dim, Dims, Space
+from attnscope.axes.dims import Dim, Dims, Space
+from attnscope.axes.vocabulary import letter_of as word_letter
 from attnscope.source import SourceFile
-from attnscope.vocabulary import letter_of as word_letter
 
 Bound = Dim | Dims
 _DEPTH = 4

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from attnscope.ops import Op
-from attnscope.sdpa import recompute
-from attnscope.tensors import refs_in, storage_of, tensors_in, to_numpy
+from attnscope.recorder.ops import Op
+from attnscope.recorder.sdpa import recompute
+from attnscope.recorder.tensors import refs_in, storage_of, tensors_in, to_numpy
 
 ACTIVATION, SCORES, WEIGHTS, SPREAD = 1, 2, 4, 8
 

@@ -9,12 +9,12 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnscope.dims import Dim, Dims
-from attnscope.record import Event
-from attnscope.tensors import Ref, refs_in
+from attnscope.axes.dims import Dim, Dims
+from attnscope.recorder.record import Event
+from attnscope.recorder.tensors import Ref, refs_in
 
 if TYPE_CHECKING:
-    from attnscope.axes import Axes
+    from attnscope.axes.naming import Axes
 
 Rule = Callable[["Axes", Event], Sequence[Dims]]
 Said = ast.expr | Dim | None  # what the source says of one size: an expression, or an axis of a whole shape

@@ -1,7 +1,7 @@
 """The mode that sees every tensor operation of a run, as the source called it, without holding a tensor.
 
 A `TorchFunctionMode` sees each call at the level of the source. What it notes while the module runs is
-raw (function, instruction, shapes, strides); naming and explaining come later, in `attnscope.axes`, so
+raw (function, instruction, shapes, strides); naming and explaining come later, in `attnscope.axes.naming`, so
 that a run is slowed as little as possible. Tensors are known by serial numbers: a tensor gets a new one
 each time an operation makes or rewrites it.
 """
@@ -22,15 +22,15 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from attnscope.ops import KNOWN, VIEW, Op, op_of, writing
-from attnscope.preserve import Guard
-from attnscope.recording import Event, Recording
-from attnscope.tensors import Ref, facts_of, storage_of, strides_of, to_numpy
+from attnscope.recorder.ops import KNOWN, VIEW, Op, op_of, writing
+from attnscope.recorder.preserve import Guard
+from attnscope.recorder.recording import Event, Recording
+from attnscope.recorder.tensors import Ref, facts_of, storage_of, strides_of, to_numpy
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LAYERS = _HERE + "layers" + os.sep
-_RECORD = _HERE + "record.py"
+_RECORD = os.path.join(_HERE, "recorder", "record.py")
 
 _USER, _DISPATCH, _INNER, _EDGE = 0, 1, 2, 3
 FILES: dict[str, int] = {}
