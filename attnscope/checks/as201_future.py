@@ -130,7 +130,8 @@ def _message(leak: Leak) -> str:
         case "block":
             return f"tokens see later ones within blocks of {leak.by}"
         case "heads":
-            return f"{counted(len(leak.detail['heads']), 'map')} of {leak.detail['of']} see later tokens, the others do not"
+            maps = counted(len(leak.detail["heads"]), "map")
+            return f"{maps} of {leak.detail['of']} see later tokens, the others do not"
         case "elsewhere":
             return "tokens see later ones, though no attention weight lies on a later key"
     return f"{len(leak.pairs)} of {leak.total} pairs of a token and a later one are connected"

@@ -83,8 +83,8 @@ def _dropped(lab: Lab) -> Diagnostic:
         label,
         tuple(labels),
         (
-            f"{len(leak.pairs)} of {counted(leak.total, 'pair')} leak: output token {t} moves by {num(moved)} when"
-            f" input token {s} is changed",
+            f"{len(leak.pairs)} of {counted(leak.total, 'pair')} leak:"
+            f" output token {t} moves by {num(moved)} when input token {s} is changed",
         ),
         help_,
         grid(lab),

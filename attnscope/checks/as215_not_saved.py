@@ -149,7 +149,14 @@ def _lost(lab: Lab, lost: list[tuple[nn.Module, str, str]], moved: float) -> Ite
 
 
 def _finding(
-    lab: Lab, owner: nn.Module, path: str, name: str, event: int | None, severity: Severity, message: str, notes: tuple[str, ...]
+    lab: Lab,
+    owner: nn.Module,
+    path: str,
+    name: str,
+    event: int | None,
+    severity: Severity,
+    message: str,
+    notes: tuple[str, ...],
 ) -> Diagnostic:  # fmt: skip
     original = dict(parts(lab.subject.module)).get(path, owner)
     span = declared(original, name)

@@ -81,9 +81,11 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             yield _cut(lab, partly, modules)
     if groups["idle"]:
         yield Diagnostic(
-            CODE, "note", f"{listed(sorted(groups['idle']))} had no part in this run and got no gradient", None, "",
-            (), ("it may be for other inputs or options",), "",
-        )  # fmt: skip
+            CODE,
+            "note",
+            f"{listed(sorted(groups['idle']))} had no part in this run and got no gradient",
+            notes=("it may be for other inputs or options",),
+        )
 
 
 def without_gradient(lab: Lab) -> list[str] | None:

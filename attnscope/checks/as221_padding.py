@@ -84,16 +84,23 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         yield Diagnostic(
             CODE,
             "error" if re.search(r"pad|keep|valid|attention_mask", name, re.I) or on_queries else "note",
-            f"`{name}` masks queries, not keys: padding moves what is not padding" if on_queries
+            f"`{name}` masks queries, not keys: padding moves what is not padding"
+            if on_queries
             else f"tokens that `{name}` marks as padding move the others",
             span,
             "whole rows are masked here" if on_queries else "padded keys keep weight after this",
             (),
-            (f"when marked tokens are changed, unmarked outputs move by {num(moved[True] or 0)} of the largest"
-             f" output; the other way round by {num(moved[False] or 0)}",),
+            (
+                f"when marked tokens are changed, unmarked outputs move by {num(moved[True] or 0)}"
+                f" of the largest output; the other way round by {num(moved[False] or 0)}",
+            ),
             f"broadcast it along the keys: `{name}[:, None, None, :]`",
-            (("changed", "largest change of the others"), (f"where {name} is 1", num(moved[True] or 0)), (f"where {name} is 0", num(moved[False] or 0))),
-        )  # fmt: skip
+            (
+                ("changed", "largest change of the others"),
+                (f"where {name} is 1", num(moved[True] or 0)),
+                (f"where {name} is 0", num(moved[False] or 0)),
+            ),
+        )
 
 
 def _meaning(name: str) -> bool | None:
@@ -139,12 +146,10 @@ def _moved(lab: Lab, changed: Tensor, axes: tuple[int | None, int | None]) -> fl
         old = lab.exact.arguments[name]
         if id(old) not in fresh:
             new = lab.other(old, old, 23)
-            where = changed if b < t else changed.T
-            where = (
-                where.reshape(*where.shape, *[1] * (old.dim() - 2)) if (b, t) in ((0, 1), (1, 0)) else None
-            )
-            if where is None:
+            if (b, t) not in ((0, 1), (1, 0)):
                 return None
+            where = changed if b < t else changed.T
+            where = where.reshape(*where.shape, *[1] * (old.dim() - 2))
             fresh[id(old)] = torch.where(where, new, old)
         values[name] = fresh[id(old)]
     outcome = lab.run(values)

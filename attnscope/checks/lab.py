@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -162,10 +163,8 @@ class Lab:
         main = called.arguments.get(called.main or "")
         small = not isinstance(main, Tensor) or main.numel() <= _VALUES_AT_MOST
         with quiet(called.environment), seeded(0), torch.no_grad():
-            try:
+            with suppress(Exception):  # a module may refuse; the run itself will tell
                 module.eval()
-            except Exception:  # a module may refuse; the run itself will tell
-                pass
             return _record(
                 module,
                 called.args,

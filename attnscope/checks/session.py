@@ -62,8 +62,17 @@ def subject_of(prepared: Prepared) -> Subject:
 
     def rebuild(seed: int) -> nn.Module:
         sizes = built.sizes
-        again = construct(built.target, request.args, only=request.only, seed=seed, dtype=built.dtype,
-                          device=built.device, batch=call.batch, length=call.length, vocab=sizes.vocab)  # fmt: skip
+        again = construct(
+            built.target,
+            request.args,
+            only=request.only,
+            seed=seed,
+            dtype=built.dtype,
+            device=built.device,
+            batch=call.batch,
+            length=call.length,
+            vocab=sizes.vocab,
+        )
         if again.module is None:
             raise again.error or RuntimeError("the module cannot be built again")
         return again.module

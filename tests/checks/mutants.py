@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import styles
 import torch
 from torch import nn
-
-import styles
 
 KILLING: tuple[tuple[str, str], ...] = (
     ("~causal(x)", "causal(x)"),

@@ -312,7 +312,7 @@ class SeqFirst(nn.Module):
         self.attention = nn.MultiheadAttention(C, H)
 
     def forward(self, x):
-        tgt_len, bsz, _ = x.shape
+        tgt_len, _bsz, _ = x.shape
         mask = torch.triu(torch.ones(tgt_len, tgt_len, dtype=torch.bool, device=x.device), 1)
         return self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
 
@@ -745,14 +745,53 @@ def keep() -> Tensor:
 STYLES: dict[str, Style] = {
     cls.__name__: Style(cls)
     for cls in (
-        FusedBuffer, Flash, EinsumBHQK, EinsumWeights, Head, Stacked, FoldedBmm, GroupedInterleave, GroupedExpand,
-        GroupedFlag, MultiQuery, Alibi, SlidingWindow, PrefixLM, Softcapped, NormedQK, HandNormedQK, Cosine,
-        LearnedTemperature, FixedTemperature, FourthRoot, MuP, Sinks, Float32Softmax, BatchFirst, RotaryHalf,
-        RotaryComplex, RotaryPartial, CachedRotary, CachedSingle, CachedInside, ConvGPT2, Block, T5Attention,
-        RelativeShift, Differential, TalkingHeads, GatedOutput, LinearAttention, BlockLocal, TransposedProducts,
-        Renormalised, Latent, ScoresMinusMax, HandSoftmax,
+        FusedBuffer,
+        Flash,
+        EinsumBHQK,
+        EinsumWeights,
+        Head,
+        Stacked,
+        FoldedBmm,
+        GroupedInterleave,
+        GroupedExpand,
+        GroupedFlag,
+        MultiQuery,
+        Alibi,
+        SlidingWindow,
+        PrefixLM,
+        Softcapped,
+        NormedQK,
+        HandNormedQK,
+        Cosine,
+        LearnedTemperature,
+        FixedTemperature,
+        FourthRoot,
+        MuP,
+        Sinks,
+        Float32Softmax,
+        BatchFirst,
+        RotaryHalf,
+        RotaryComplex,
+        RotaryPartial,
+        CachedRotary,
+        CachedSingle,
+        CachedInside,
+        ConvGPT2,
+        Block,
+        T5Attention,
+        RelativeShift,
+        Differential,
+        TalkingHeads,
+        GatedOutput,
+        LinearAttention,
+        BlockLocal,
+        TransposedProducts,
+        Renormalised,
+        Latent,
+        ScoresMinusMax,
+        HandSoftmax,
     )
-}  # fmt: skip
+}
 _FREE = {"causal": False}
 STYLES |= {
     "SeqFirst": Style(SeqFirst, (rows(T, B, C),), {}, {"layout": "tbc"}),
@@ -762,7 +801,9 @@ STYLES |= {
     "EncoderLayerPadded": Style(EncoderLayer, (rows(), ~keep()), {}, _FREE),
     "PaddedEncoder": Style(PaddedEncoder, (rows(), keep()), {}, _FREE),
     "PaddedCausal": Style(PaddedCausal, (rows(), keep().long())),
-    "AdditiveMask": Style(AdditiveMask, (rows(), torch.zeros(T, T).masked_fill(~causal(rows()), float("-inf")))),
+    "AdditiveMask": Style(
+        AdditiveMask, (rows(), torch.zeros(T, T).masked_fill(~causal(rows()), float("-inf")))
+    ),
     "OptionalMask": Style(OptionalMask, (rows(),), {"mask": causal(rows())}),
     "OptionalMaskUnsaid": Style(OptionalMask),
     "Cross": Style(Cross, (rows(), rows(B, 5, C)), {}, _FREE),
@@ -779,4 +820,4 @@ STYLES |= {
         (rows(), rows(B, 5, C)),
         {"tgt_mask": ~causal(rows())},
     ),
-}  # fmt: skip
+}

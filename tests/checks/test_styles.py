@@ -1,0 +1,84 @@
+"""No finding on correct attention of any style; most of a sample of mutants is found, no harmless one is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mutants
+import pytest
+import styles
+
+import attnscope
+from attnscope.checks import run_checks
+from attnscope.checks.lab import Lab
+from attnscope.checks.session import _given
+from attnscope.diagnostic import Diagnostic
+
+# What a design leaves open is said as a note there, and nothing else.
+NOTED = {"T5Attention": {"AS208"}, "EncoderUnsaid": {"AS201"}, "OptionalMaskUnsaid": {"AS201"}}
+
+
+@pytest.mark.parametrize("name", styles.STYLES)
+def test_nothing_is_found_on_a_correct_style(name: str) -> None:
+    style = styles.STYLES[name]
+    module = mutants.made(styles, name)
+    report = attnscope.check(module, *style.args, **style.kwargs, **style.options)
+    assert not report.failed
+    assert {one.code for one in report.findings} == NOTED.get(name, set())
+    assert all(one.severity == "note" for one in report.findings)
+    assert any(tried.name == "forward" and tried.held for tried in report.tried)
+
+
+@pytest.mark.parametrize("name", ["FusedBuffer", "CachedRotary", "PaddedCausal", "TinyGPT", "SeqFirst"])
+def test_no_check_fails_inside(name: str) -> None:
+    style = styles.STYLES[name]
+    subject = _given(mutants.made(styles, name), style.args, style.kwargs, None, style.options.get("layout"))
+    said = list(run_checks(Lab(subject, strict=True)))
+    assert not [one for one in said if isinstance(one, Diagnostic)]
+
+
+def _sample(mutations: tuple[tuple[str, str], ...], step: int) -> list[mutants.Mutant]:
+    return list(mutants.mutants(mutations))[::step]
+
+
+def test_mutants_are_killed(tmp_path: Path) -> None:
+    killed, alive = 0, []
+    for mutant in _sample(mutants.KILLING, 23):
+        try:
+            module = mutants.load(mutant, tmp_path)
+        except SyntaxError:
+            continue  # an argument given twice
+        style = styles.STYLES[mutant.style]
+        before = mutants.outputs(mutants.made(styles, mutant.style), style)
+        after = mutants.outputs(mutants.made(module, mutant.style), style)
+        if isinstance(after, type) or mutants.same(before, after):
+            continue
+        report = attnscope.check(
+            mutants.made(module, mutant.style), *style.args, **style.kwargs, **style.options
+        )
+        if report.failed:
+            killed += 1
+        else:
+            alive.append(mutant.name)
+    assert killed >= 20
+    assert killed >= 0.9 * (killed + len(alive)), alive
+
+
+def test_harmless_mutants_are_left_alone(tmp_path: Path) -> None:
+    tried = 0
+    for mutant in _sample(mutants.HARMLESS, 17):
+        try:
+            module = mutants.load(mutant, tmp_path)
+        except SyntaxError:
+            continue
+        style = styles.STYLES[mutant.style]
+        before = mutants.outputs(mutants.made(styles, mutant.style), style)
+        if not mutants.same(before, mutants.outputs(mutants.made(module, mutant.style), style)):
+            continue
+        tried += 1
+        report = attnscope.check(
+            mutants.made(module, mutant.style), *style.args, **style.kwargs, **style.options
+        )
+        found = {one.code for one in report.findings} - NOTED.get(mutant.style, set())
+        assert not found, mutant.name
+    assert tried >= 20
