@@ -51,6 +51,7 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"encoder_hidden|encoder_out|^memory$|^context$|^enc(_.*)?$|^xa$|^kv$|key_value_states|encoder_states|cross_states|x_kv|^ctx$|^src_enc|^memories$|kv_states",
         ),
         ("condition", r"^cond(ition(ing)?)?$|^y$|^c$|^context_emb"),
+        ("key", r"^(query|queries|q|key|keys|k)_(pe|pos|pos_embed)$"),
         ("query", r"^(query|queries|q|xq|query_states|query_layer|q_input|x_q)$"),
         ("key", r"^(key|keys|k|xk|key_states|key_layer|x_k)$"),
         ("value", r"^(value|values|v|xv|value_states|value_layer|x_v)$"),

@@ -233,3 +233,70 @@ def test_a_timer_that_was_there_goes_on_and_an_exception_that_is_caught_comes_ag
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+PLACES = """
+class Adds(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.w = nn.Linear(dim, dim)
+
+    def forward(self, queries, keys, query_pe, key_pe):
+        return torch.softmax(self.w(queries + query_pe) @ (keys + key_pe).mT, -1) @ keys
+
+
+class Batchless(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.w, self.heads = nn.Linear(dim, 3 * dim), heads
+
+    def forward(self, x, mask):
+        seq_len, batch, _ = x.shape
+        assert mask.shape == (seq_len, seq_len, 1)
+        q, k, v = self.w(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        scores = torch.einsum("ibhd,jbhd->ijbh", q, k)
+        weights = scores.masked_fill(mask[..., None] == 0, -1e9).softmax(1)
+        return torch.einsum("ijbh,jbhd->ibhd", weights, v).flatten(2)
+
+
+class Wrong(nn.Module):
+    def forward(self, x, mask=None):
+        return x * mask["rows"] if mask is not None else F.softmax(x @ x.mT, -1) @ x
+
+
+class Latent(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.down = nn.Linear(config.hidden_size, config.kv_lora_rank)
+        self.up = nn.Linear(config.kv_lora_rank, config.hidden_size)
+        self.groups = config.num_attention_heads // config.num_key_value_heads
+
+    def forward(self, x):
+        return self.up(self.down(x)) * self.groups
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Adds", "queries=[B 2, T 7, C 24], keys=queries, query_pe=queries, key_pe=queries"),
+        ("Batchless", "x=[T 7, B 2, C 24], mask: [T, T, 1] bool, True = may attend"),
+        ("Wrong", "x=[B 2, T 7, C 24]"),
+    ],
+)
+def test_places_and_masks_of_rare_shapes(tmp_path: Path, name: str, says: str) -> None:
+    assert ran(built_from(tmp_path, PLACES, name)).guesses == says
+
+
+def test_latent_keys_have_all_the_heads(tmp_path: Path) -> None:
+    built = built_from(tmp_path, PLACES, "Latent")
+    module: Any = built.module
+    assert built.error is None and module.groups == 1
+
+
+def test_a_class_whose_decorator_is_not_installed_is_the_class(tmp_path: Path) -> None:
+    source = (
+        "from not_installed_hub import kernel\n\n\n"
+        '@kernel("Named")\nclass Named(nn.Module):\n    def forward(self, x):\n        return x\n'
+    )
+    assert ran(built_from(tmp_path, source, "Named")).guesses == "x=[B 2, T 7, C 24]"
