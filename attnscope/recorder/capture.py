@@ -122,6 +122,7 @@ class Capture:
         self._pool = pool
         self._wanted = wanted
         self._flags: dict[int, int] = {}
+        self._filled: set[int] = set()
         self._products: dict[int, Product] = {}
         self._candidates: dict[int, Found] = {}
         self._live: list[dict[str, Tensor]] = []
@@ -189,9 +190,15 @@ class Capture:
         if name in _FRESH:
             return
         refs = list(refs_in(frozen)) + list(refs_in(tuple(named.values())))
+        if self._filled:
+            for ref, tensor in zip(refs, tensors_in((*args, *kwargs.values())), strict=False):
+                if ref not in self._flags and storage_of(tensor) in self._filled:
+                    self._flags[ref] = ACTIVATION
         flags = 0
         for ref in refs:
             flags |= self._flags.get(ref, 0)
+        if name == "copy_" and flags & ACTIVATION and isinstance(args[0], Tensor):
+            self._filled.add(storage_of(args[0]))  # a part is written: the whole of it holds activations now
         if name == "scaled_dot_product_attention":
             self._fused(index, args, kwargs, frozen, named, serials, outputs, call)
             self._mark(serials, ACTIVATION)
@@ -348,6 +355,8 @@ class Capture:
         held = candidate.held.get("weights")
         if name != "getitem" or held is None or output.ndim != held.ndim or output.shape == held.shape:
             return
+        if not isinstance(args[0], Tensor) or args[0].shape != held.shape:
+            return  # a second part of the same weights: the keys are given out in groups, none is a sink
         if output.shape[:-1] != held.shape[:-1] or candidate.dim != held.ndim - 1:
             return
         index = args[1] if isinstance(args[1], tuple) else (args[1],)
