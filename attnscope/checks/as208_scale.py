@@ -56,6 +56,7 @@ _HARMLESS = PLAIN | frozenset(
         "softmax",
         "cat",
         "pad",
+        "exp",
         "clamp",
         "minimum",
         "maximum",

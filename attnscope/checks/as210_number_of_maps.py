@@ -48,6 +48,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         leading = int(one.applied.shape[0])
         by_call[owner] = by_call.get(owner, 0) + leading
         events.setdefault(owner, one.event)
+    shown: set[str] = set()
     for call, maps in by_call.items():
         module = lab.made_by(call)
         if module is None:
@@ -58,7 +59,10 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         name, heads = said
         each = maps // lab.batch if maps % lab.batch == 0 else maps
         good = each % heads == 0
-        yield Tried("heads", f"{each} maps, `{name}` is {heads}", good)
+        said_so = f"{each} maps, `{name}` is {heads}"
+        if said_so not in shown:
+            yield Tried("heads", said_so, good)
+        shown.add(said_so)
         if good:
             continue
         declared_at = declared(module, name)

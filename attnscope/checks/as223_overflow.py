@@ -34,27 +34,32 @@ Cure: join the masks as booleans and fill once; or add them in float32.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from attnscope.checks.lab import Lab
 from attnscope.checks.lineage import Lineage
 from attnscope.checks.numbers import first_nan
 from attnscope.checks.places import num
+from attnscope.checks.subject import HALF, Subject
 from attnscope.diagnostic import Diagnostic, Label, Tried
 
 CODE = "AS223"
+# Whether a sum overflows depends on the numbers: so many inputs are drawn where the type is narrow.
+_DRAWS = 16
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
-    output, exact = lab.own.output, lab.base.output
-    if output is None or exact is None or not lab.precise or output.shape != exact.shape:
+    if lab.own.output is None or lab.base.output is None or not lab.precise:
         return
-    bad = ~torch.isfinite(output.detach())
-    if not bool((bad & torch.isfinite(exact)).any()):
+    found = _overflowing(lab)
+    if found is None:
         return
-    recording = lab.own_recording
+    subject, output, bad = found
+    recording = lab.record(subject)
     origin = first_nan(recording)
     lineage = Lineage(recording)
     index = origin.cause if origin is not None and origin.cause is not None else _first_infinity(lineage)
@@ -76,6 +81,34 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         (f"{int(bad.sum())} of {output.numel()} outputs are not finite in {dtype}; in float64 all are",),
         "join masks as booleans and fill once, or compute this step in float32",
     )
+
+
+def _overflowing(lab: Lab) -> tuple[Subject, Tensor, Tensor] | None:
+    """A call that is finite in float64 and not in its type: the given one, or one with other numbers."""
+    half = lab.own.output is not None and lab.own.output.dtype in HALF
+    for draw in range(_DRAWS if half and lab.main is not None else 1):
+        values: dict[str, Any] = {}
+        if draw:
+            values = {
+                name: lab.other(value, value, 100 + draw) * (1 + draw % 2)
+                for name, value in lab.subject.arguments.items()
+                if name in lab.together and isinstance(value, Tensor) and value.is_floating_point()
+            }
+            if not values or lab.spent:
+                return None
+        own = lab.alive.run(values) if draw else lab.own
+        if own.output is None:
+            return None
+        bad = ~torch.isfinite(own.output.detach())
+        if not bool(bad.any()):
+            continue
+        wide = {name: value.double() for name, value in values.items()}
+        exact = lab.run(wide) if draw else lab.base
+        if exact.output is None or exact.output.shape != own.output.shape:
+            return None
+        if bool((bad & torch.isfinite(exact.output)).any()):
+            return lab.alive.with_arguments(values), own.output, bad
+    return None
 
 
 def _first_infinity(lineage: Lineage) -> int | None:
