@@ -97,14 +97,14 @@ def _misfits(search: Search, name: str, width: int) -> bool:
     return ends_in_width and width != search.widths.get(name, search.frame.C)
 
 
-def _groups(search: Search) -> list[tuple[str, ...]]:
+def _groups(search: Search, required: bool) -> list[tuple[str, ...]]:
     """Parameters that are tried together: cos with sin."""
     free = [
         p
         for p in search.parameters
         if p.name not in search.given
         and p.name != search.main
-        and (p.required or p.role in _ON_FAILURE)
+        and (p.required or (p.role in _ON_FAILURE and not required))
         and p.role not in ("flag", "causal", "head_mask")
     ]
     pair = tuple(p.name for p in free if p.role in ("cos", "sin"))
@@ -131,12 +131,15 @@ def _groups(search: Search) -> list[tuple[str, ...]]:
     return sorted(groups, key=lambda g: not any(search.by_name[n].required for n in g))
 
 
-def descend(search: Search, outcome: Outcome) -> Outcome:
-    """Change one argument (or pair) at a time, keeping what gets furthest, until the call runs."""
+def descend(search: Search, outcome: Outcome, required: bool = False) -> Outcome:
+    """Change one argument (or pair) at a time, keeping what gets furthest, until the call runs.
+
+    With `required`, those that have a default are left out.
+    """
     best = outcome
     for _ in range(2):
         before = best.progress
-        for group in _groups(search):
+        for group in _groups(search, required):
             parameters = [search.by_name[n] for n in group]
             for options in zip(*(options_of(search, p) for p in parameters), strict=False):
                 if search.spent:
@@ -195,7 +198,7 @@ def other_layouts(search: Search, outcome: Outcome) -> Outcome:
         search.frame, search.widths = kept[1], {}
         tried = fit_widths(search, search.try_choice(search.choice))
         if not tried.ran and len(search.required_others()) > 0:
-            tried = descend(search, tried)
+            tried = descend(search, tried, required=True)
         if tried.ran:
             return tried
     search.choice, search.frame, search.widths = kept
