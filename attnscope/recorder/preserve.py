@@ -179,21 +179,13 @@ class _Kept:
     def restore(self) -> None:
         """Put back what any container held."""
         for state, before in self._libraries:
-            try:
-                same = bool(state == before)
-            except Exception:  # a tensor in place of another one: whether they are equal is no yes or no
-                same = False
-            if not same:
+            if not _same(state, before):
                 _fill(state, before)
         if RemovableHandle.next_id != self._next_hook:  # a hook was set somewhere
             for state, _ in [*self._libraries, *self._tables]:
                 self._drop_hooks(state)
         for table, before in self._tables:
-            if (
-                len(table) != len(before)
-                or not all(map(is_, table.values(), before.values()))
-                or table.keys() != before.keys()
-            ):
+            if not _same(table, before):
                 _fill(table, before)
         for empty in self._empty:
             if empty:
@@ -209,6 +201,14 @@ def _base(value: Any) -> Any:
     """The built-in class whose methods do what they say, whatever a class of the user's made of them."""
     kind = type(value)
     return set if issubclass(kind, set) else list if issubclass(kind, list) else deque
+
+
+def _same(table: dict[Any, Any], before: dict[Any, Any]) -> bool:
+    """Whether nothing was put in another's place; values are asked only where they are other objects."""
+    try:
+        return bool(dict.__eq__(table, before))
+    except Exception:  # a tensor in place of another one: whether they are equal is no yes or no
+        return False
 
 
 def _fill(table: dict[Any, Any], before: dict[Any, Any]) -> None:
