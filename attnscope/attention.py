@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from attnscope.recorder.capture import Found
 from attnscope.axes.dims import Dim, Dims
+from attnscope.recorder.capture import Found
 from attnscope.recorder.record import Recording
+from attnscope.recorder.tensors import refs_in
 from attnscope.schema import Attention, MaskOrigin, Pooled
 from attnscope.source import span_of
 from attnscope.steps import Steps
-from attnscope.recorder.tensors import refs_in
 
 
 def build_attention(recording: Recording, steps: Steps | None = None) -> list[Attention]:

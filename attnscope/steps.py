@@ -7,13 +7,13 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
-from attnscope.axes.naming import Axes
 from attnscope.axes.details import Words, is_library
 from attnscope.axes.dims import Dims, labels
+from attnscope.axes.naming import Axes
 from attnscope.recorder.record import Event, Recording
+from attnscope.recorder.tensors import refs_in
 from attnscope.schema import Span, Step, TensorInfo
 from attnscope.source import assigned, node_at, receiver, span_of
-from attnscope.recorder.tensors import refs_in
 
 # Calls that change nothing that a reader of shapes would look for.
 _SILENT = frozenset({"requires_grad_", "retain_grad", "register_hook", "backward", "is_leaf"})

@@ -14,10 +14,10 @@ from attnscope.comparison import Pair, Parting
 from attnscope.equivalence.calls import Calls
 from attnscope.loader.importing import run_user_code
 from attnscope.recorder.record import Recording, record
+from attnscope.recorder.tensors import refs_in
 from attnscope.render.folding import fold_layers
 from attnscope.schema import ModelInfo, Step, Trace
 from attnscope.steps import Steps
-from attnscope.recorder.tensors import refs_in
 
 MOST_ROWS = 500
 _CLOSE = 1e-5

@@ -303,5 +303,6 @@ def _cuda_states() -> list[Tensor] | None:
 def seed_torch(number: int) -> None:
     """Seed torch's generators. `torch.manual_seed` does so too, and takes a second to load the compiler."""
     torch.default_generator.manual_seed(number)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(number)
+    cuda: Any = torch.cuda
+    if cuda.is_initialized():
+        cuda.manual_seed_all(number)

@@ -14,8 +14,8 @@ from styles import STYLES
 from torch import nn
 
 from attnscope.attention import build_attention
-from attnscope.recorder.capture import Capture
 from attnscope.pooling import pool
+from attnscope.recorder.capture import Capture
 from attnscope.recorder.record import record
 
 Load = Callable[..., Any]
