@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.errors import UsageError
-from attnscope.loader.expressions import read_file
+from attnscope.loader.expressions import check_file, load_tensors, read_file
 from attnscope.text import visible
 
 EMBEDDING_SUFFIXES = (".npy", ".pt", ".pth", ".json")
-MAX_FILE_BYTES = 1_000_000_000
 
 
 def read_embeddings(path: str | os.PathLike[str], option: str = "--input") -> Tensor:
@@ -27,7 +26,6 @@ def read_embeddings(path: str | os.PathLike[str], option: str = "--input") -> Te
     shown = visible(str(target))
     if target.suffix.lower() not in EMBEDDING_SUFFIXES:
         raise UsageError(f"{option} {shown} is of no known kind", "a .npy, .pt or .json file would work")
-    _check_size(target, shown, option)
     value = read_file(target, option)
     if not isinstance(value, Tensor):
         raise UsageError(
@@ -58,7 +56,7 @@ def load_weights(module: nn.Module, path: str | os.PathLike[str], option: str = 
     """
     target = Path(path)
     shown = visible(str(target))
-    _check_size(target, shown, option)
+    check_file(target, option)
     value = _read_weights(target, shown, option)
     for key in ("model", "state_dict"):
         if isinstance(value, dict) and isinstance(value.get(key), dict):
@@ -73,30 +71,13 @@ def load_weights(module: nn.Module, path: str | os.PathLike[str], option: str = 
 
 def _read_weights(target: Path, shown: str, option: str) -> Any:
     try:
-        return torch.load(target, map_location="cpu", weights_only=True)
+        return load_tensors(target)
     except Exception as error:  # unpickling a stranger's file may raise anything
         reason = visible(str(error).strip().partition("\n")[0] or type(error).__name__)[:100]
         raise UsageError(
             f"{option} {shown} cannot be read as weights ({reason})",
             "save module.state_dict() with torch.save",
         ) from None
-
-
-def _check_size(target: Path, shown: str, option: str) -> None:
-    try:
-        if target.is_dir():
-            raise UsageError(f"{option} {shown} is a folder", "give a file")
-        size = target.stat().st_size
-    except FileNotFoundError:
-        raise UsageError(f"{option}: there is no file {shown}", "give the path of a file") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{option} {shown} cannot be read: {visible(reason)}", "give another file") from None
-    if size > MAX_FILE_BYTES:
-        raise UsageError(
-            f"{option} {shown} is too large ({size / 1e9:.1f} GB)",
-            f"up to {MAX_FILE_BYTES / 1e9:g} GB are read",
-        )
 
 
 def _kind(value: Tensor) -> str:

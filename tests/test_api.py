@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +289,29 @@ def test_embeddings_that_do_not_fit(tmp_path: Path, name: str, content: Any, mes
     with pytest.raises(UsageError, match=message) as caught:
         read_embeddings(path)
     assert "\n" not in str(caught.value)
+
+
+def test_embeddings_of_the_other_byte_order_are_the_same_numbers(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=">f4").reshape(2, 3))
+    assert read_embeddings(tmp_path / "x.npy").tolist() == [[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".pt", ".json"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, suffix: str) -> None:
+    os.mkfifo(tmp_path / f"x{suffix}")
+    with pytest.raises(UsageError, match="is a pipe or a device"):
+        read_embeddings(tmp_path / f"x{suffix}")
+    with pytest.raises(UsageError, match="is a pipe or a device"):
+        load_weights(build_model("causal"), tmp_path / f"x{suffix}")
+
+
+def test_a_refused_pickle_says_nothing_beside_the_error(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    (tmp_path / "x.pt").write_bytes(pickle.dumps({"a": Path("x")}, protocol=4))
+    with pytest.raises(UsageError):
+        load_weights(build_model("causal"), tmp_path / "x.pt")
+    assert not recwarn.list
 
 
 def test_a_file_of_code_is_not_run(tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ class Subject:
         called = self.with_arguments(values) if values else self
         target = module if module is not None else self.module
         if fresh:
-            target = copied(target) or target
+            copy = copied(target)
+            target = target if copy is None else copy  # a module may define what its truth is
         with quiet(self.environment), seeded(seed), torch.set_grad_enabled(grad):
             try:
                 target.train(train)

@@ -44,7 +44,7 @@ def diagnose(scene: Scene) -> Diagnostic:
                 notes.append(
                     f"`{text}` is {scene.shape(value, node)} {str(value.dtype).removeprefix('torch.')}"
                 )
-            elif type(value) in (int, float, bool, str):
+            elif type(value) in (int, float, bool, str) and not isinstance(node, ast.Constant):
                 notes.append(f"`{text}` is {str(value)[:60]}")
         labels = all_defined(scene, [node for node, value in nodes if is_tensor(value)])
         help_text = f"look at {scene.quote(scene.node)} with the values above" if notes else ""

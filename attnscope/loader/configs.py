@@ -164,15 +164,21 @@ def _annotated(annotation: Any, module: ModuleType) -> Any:
     return annotation
 
 
+def _content(path: Path) -> str:
+    """The text of a neighbour; of a folder, a pipe or a file that may not be read: nothing."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""
+
+
 def _in_package(name: str, module: ModuleType) -> Any:
     """A class that an annotation names and that only a sibling file defines."""
     file = getattr(module, "__file__", None)
     if not file or not name.isidentifier():
         return None
     for path in sorted(Path(file).parent.glob("*.py"))[:200]:
-        with_name = path != Path(file) and f"class {name}" in path.read_text(
-            encoding="utf-8", errors="replace"
-        )
+        with_name = path != Path(file) and f"class {name}" in _content(path)
         if with_name:
             package = module.__package__ or ""
             try:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
+import stat
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +17,7 @@ from attnscope.errors import UsageError
 
 _BINDING = re.compile(r"\s*([^\W\d]\w*(?:\.[^\W\d]\w*)*)\s*=(?!=)(.*)", re.DOTALL)
 _FILES = (".npy", ".pt", ".pth", ".json")
+MAX_FILE_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +104,50 @@ def value_of(expression: str, names: Mapping[str, Any], where: str) -> Any:
     return evaluate(expression, names, where)
 
 
+def check_file(path: Path, where: str) -> None:
+    """Raises UsageError unless `path` is a plain file of a size that can be read: a pipe may never end."""
+    shown = printable(path)
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise UsageError(f"{where}: there is no file `{shown}`", "give the path of a file") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = printable(getattr(error, "strerror", None) or error)
+        raise UsageError(f"{where}: `{shown}` cannot be read: {reason}", "give another file") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"{where}: `{shown}` is a folder", "give a file")
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{where}: `{shown}` is a pipe or a device", "give a plain file")
+    if status.st_size > MAX_FILE_BYTES:
+        raise UsageError(
+            f"{where}: `{shown}` is too large ({status.st_size / 1e9:.1f} GB)",
+            f"up to {MAX_FILE_BYTES / 1e9:g} GB are read",
+        )
+
+
+def load_tensors(path: Path) -> Any:
+    """What `torch.save` wrote, tensors alone: nothing in the file is run, and nothing is said."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def read_file(path: Path, where: str) -> Any:
     """Arrays of a `.npy`, `.pt` (weights only) or `.json` file as tensors; nothing in it is run."""
     import numpy as np
     import torch
 
+    check_file(path, where)
     shown = printable(path)
     try:
         if path.suffix.lower() == ".npy":
-            array = np.load(path, allow_pickle=False)
-            return torch.from_numpy(np.ascontiguousarray(array))
+            array = np.ascontiguousarray(np.load(path, allow_pickle=False))
+            return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
         if path.suffix.lower() == ".json":
             return torch.tensor(json.loads(path.read_text(encoding="utf-8")))
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise UsageError(f"{where}: there is no file `{shown}`") from None
+        return load_tensors(path)
     except OSError as error:
         raise UsageError(f"{where}: `{shown}` cannot be read: {printable(error.strerror or error)}") from None
     except Exception as error:

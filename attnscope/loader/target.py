@@ -122,6 +122,8 @@ def _load(where: str, name: str | None, text: str, err: TextIO) -> Loaded:
         if not path.exists():
             siblings = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
             raise UsageError(f"there is no file `{printable(where)}`", nearest(path.name, siblings))
+        if not path.is_file():
+            raise UsageError(f"`{printable(where)}` is a pipe or a device", "give a Python file")
         return importing.load_file(path, err)
     if name is None and "." not in where and _origin(where) is None:
         hint = nearest(where, [*_layer_names(), *(p.name for p in Path().glob("*.py"))])

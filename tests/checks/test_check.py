@@ -121,6 +121,26 @@ class Hostile(nn.Module):
         return self.q(x) + torch.rand(1)
 
 
+class Untrue(styles.Projections):
+    """A sound module whose truth and length nobody may ask for."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bool")
+
+    def __len__(self) -> int:
+        raise RuntimeError("len")
+
+    def forward(self, x):
+        q, k, v = self.split(x)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o(styles.merged(y))
+
+
+def test_the_truth_of_a_module_is_not_asked_for() -> None:
+    report = attnscope.check(Untrue(), styles.rows())
+    assert report.findings == () and len(report.tried) > 10
+
+
 class Exits(nn.Module):
     def forward(self, x):
         raise SystemExit(3)
