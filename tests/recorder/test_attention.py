@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from showing import attend, run
-from styles import STYLES
+from attention_styles import STYLES
 from torch import nn
 
 from attnscope.attention import build_attention

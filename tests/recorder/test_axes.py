@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from showing import axes, run
-from styles import STYLES
+from attention_styles import STYLES
 
 # B, T, H, D
 DISTINCT = (2, 5, 6, 4)

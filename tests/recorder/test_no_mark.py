@@ -255,3 +255,14 @@ def test_a_recursion_that_fits_without_the_recorder_fits_with_it() -> None:
     expected = module(x)
     recording = record(module, (x,))
     assert recording.error is None and torch.equal(recording.result, expected)
+
+
+def test_a_result_that_holds_itself_ends() -> None:
+    class Circle(nn.Module):
+        def forward(self, x):
+            ring: list[object] = []
+            ring.append(ring)
+            return ring
+
+    recording = record(Circle(), (torch.ones(1),))
+    assert recording.error is None and recording.result_serial is None

@@ -571,3 +571,14 @@ def test_rare_tensors(load: Load, name: str, values: bool) -> None:
     assert recording.error is None
     assert torch.equal(recording.result, module(x))
     assert Steps(recording).rows
+
+
+def test_a_row_of_an_embedding_is_one_of_its_rows_and_not_one_of_the_ids() -> None:
+    table, ids = torch.randn(11, 6), torch.zeros(2, 3, dtype=torch.long)
+
+    class Lookup(nn.Module):
+        def forward(self, ids, table):
+            return nn.functional.embedding(ids, table) + torch.embedding(table, ids)
+
+    rows = run(Lookup(), ids, table)
+    assert [row.detail for row in rows if row.op == "embedding"] == ["row of 11 → C 6"] * 2
