@@ -201,7 +201,9 @@ def _linear(words: Words, index: int, event: Event) -> str:
 
 
 def _embedding(words: Words, index: int, event: Event) -> str:
-    table = next(dims for dims in words.inputs(index, event) if len(dims) == 2)
+    first, second = words.inputs(index, event)[:2]  # torch.embedding(weight, ids) has them the other way
+    ref = next(refs_in((*event.args, *event.kwargs.values())))
+    table = first if "float" in str(words.axes.recording.made[ref][2]) else second
     out = words.output(event)[-1] if event.outputs else table[-1]
     return f"row of {table[0].size} → {axis(out)}"
 

@@ -58,6 +58,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     ]
     if not lab.causal:
         future = influence.pairs(future=True)
+        pairs = [*pairs, *future]
         seen += [(t, s) for column, t, s in future if influence.moved[:, t, column].max() > lab.nothing]
     yield Tried("past", f"{len(seen)} of {counted(len(pairs), 'pair')} connected", bool(seen) or not pairs)
     one = next((m for m in lab.maps if is_over_tokens(m, lab)), None)

@@ -136,9 +136,11 @@ def check_subject(
         notes += _notes(lab)
     _say(progress, "")
     title = subject.title or type(subject.module).__name__
+    kept = without_consequences(findings)
+    notes += _left_out(findings, kept)
     return Report(
         info.target if info is not None and info.target else title,
-        _chosen(without_consequences(findings), wanted),
+        _chosen(kept, wanted),
         tuple(tried),
         model=info,
         notes=tuple(notes),
@@ -175,6 +177,17 @@ def _chosen(findings: Sequence[Diagnostic], wanted: Collection[str] | None) -> t
     return tuple(one for one in findings if wanted is None or one.code in wanted)
 
 
+def _left_out(findings: Sequence[Diagnostic], kept: Sequence[Diagnostic]) -> list[str]:
+    """That an error was found and not shown: some row of what was tried failed, and nothing explains it."""
+    shown = {one.code for one in kept}
+    hidden = sorted({one.code for one in findings if one.severity == "error"} - shown)
+    if not hidden:
+        return []
+    return [
+        f"{', '.join(hidden)} not shown, perhaps only a consequence: mend what is shown, then check again"
+    ]
+
+
 def _notes(lab: Lab) -> list[str]:
     notes = []
     if lab.recording.error is None and not lab.maps:
@@ -209,7 +222,7 @@ def _info(module: nn.Module) -> ModelInfo:
     number = sum(
         p.numel() for p in module.parameters() if not isinstance(p, nn.parameter.UninitializedParameter)
     )
-    return ModelInfo(None, type(module).__name__, {}, None, "as given", number)
+    return ModelInfo(None, type(module).__name__, {}, None, "weights as given", number)
 
 
 def _made(module: nn.Module, causal: bool | None, layout: str | None) -> tuple[Subject, ModelInfo]:

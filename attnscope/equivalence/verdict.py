@@ -142,7 +142,7 @@ def _parting(steps: Sequence[Step | None], parting: Parting) -> str:
     ]
     text = f"first differs at {places[0]}, {places[1]}"
     if parting.heads:
-        text += f", in head {', '.join(map(str, parting.heads))}"
+        text += f", in head{'s' if len(parting.heads) > 1 else ''} {', '.join(map(str, parting.heads))}"
     return f"{text}: {parting.note}" if parting.note else text
 
 

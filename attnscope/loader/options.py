@@ -79,6 +79,10 @@ def mask_options(search: Search, p: roles.Parameter, pattern: str = "causal") ->
 
         prior = roles.mask_convention(ast.unparse(search.built.target.tree), p.name)
     block = [cand.block_mask()] if "flex_attention" in search.source and pattern == "causal" else []
-    return block + list(
+    options = list(
         cand.masks(search.frame, prior, padding=p.role == "padding", keys=search.keys(), pattern=pattern)
     )
+    added = roles.axes_added(search.source, p.name)
+    if added:  # more than four axes would spread over the scores', and run, and mix entries of the batch
+        options.sort(key=lambda option: len(option.axes) + added > 4)
+    return block + options

@@ -267,6 +267,12 @@ def mask_convention(source: str, name: str) -> str | None:
     return None
 
 
+def axes_added(source: str, name: str) -> int:
+    """How many axes of size 1 the source gives a mask before it is used: 2 for `mask[:, None, None]`."""
+    subscripts = re.findall(rf"\b{re.escape(name)}\[([^\]]*)\]", source)
+    return max((len(re.findall(r"\bNone\b", inside)) for inside in subscripts), default=0)
+
+
 def makes_own_mask(source: str) -> bool:
     """The class builds a causal mask itself, so an optional mask argument is for something else."""
     return bool(re.search(r"\btril|\btriu|(?<!self\.)\bis_causal\s*=\s*True", source))

@@ -233,7 +233,7 @@ def _where(found: Comparison) -> str:
     assert found.parting is not None
     text = "the traces part here"
     if found.parting.heads:
-        text += f", in head {', '.join(map(str, found.parting.heads))}"
+        text += f", in head{'s' if len(found.parting.heads) > 1 else ''} {', '.join(map(str, found.parting.heads))}"
     return f"{text}: {found.parting.note}" if found.parting.note else text
 
 

@@ -77,7 +77,9 @@ _ASCII = str.maketrans(
     }
 )
 # The marks of `attnscope.text.piece`, which never leaves a real one of them as it is.
-_PIECE_ASCII = str.maketrans({"_": "\\_", "·": "_", "↵": "\\n", "→": "\\t"})
+# In a piece \\xNN is a byte that is no whole character; characters below U+0100 are written otherwise.
+_LATIN = {chr(code): f"\\u{code:04x}" for code in range(0xA1, 0x100)}
+_PIECE_ASCII = str.maketrans({**_LATIN, "_": "\\_", "·": "_", "↵": "\\n", "→": "\\t"})
 _SAFE_LINE = re.compile(r"[ -~]*\Z")
 
 

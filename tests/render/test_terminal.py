@@ -103,6 +103,7 @@ def test_an_ascii_stream_gets_ascii_and_never_raises(bare: pytest.MonkeyPatch) -
     file.flush()
     assert "_\\u65e5\\u672c" in raw.getvalue().decode("ascii")
     assert "\\_" in raw.getvalue().decode("ascii")
+    assert "\\u00e9" in raw.getvalue().decode("ascii"), "\\xe9 would be a byte that is no whole character"
 
 
 @settings(max_examples=200, deadline=None)
