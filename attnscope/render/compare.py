@@ -232,8 +232,9 @@ def _last_part(found: Comparison) -> Pair | None:
 def _where(found: Comparison) -> str:
     assert found.parting is not None
     text = "the traces part here"
-    if found.parting.heads:
-        text += f", in head{'s' if len(found.parting.heads) > 1 else ''} {', '.join(map(str, found.parting.heads))}"
+    heads = found.parting.heads
+    if heads:
+        text += f", in head{'s' if len(heads) > 1 else ''} {', '.join(map(str, heads))}"
     return f"{text}: {found.parting.note}" if found.parting.note else text
 
 
