@@ -272,6 +272,7 @@ def trace_target(
     from attnscope.crashes import Crash, diagnose
     from attnscope.loader.importing import run_user_code
     from attnscope.recorder.preserve import global_state, seed_torch
+    from attnscope.recorder.recording import Recording
     from attnscope.targets import prepare
 
     keep = keep or Keep(output=True)
@@ -282,9 +283,12 @@ def trace_target(
         findings = diagnose(prepared.crash)
         return Trace(prepared.info(), tuple(tokens), None, tuple, tuple, findings=findings)
     module, call = prepared.module, prepared.call
-    module.train(request.train)
 
     def run() -> Recording:
+        try:
+            module.train(request.train)
+        except Exception as error:  # a `train` of the user's, or a module that is a part of itself
+            return Recording(module, error=error)
         seed_torch(prepared.built.seed)
         args, kwargs = call.fresh()
         return _record(module, args, kwargs, keep, call.axes)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from attnscope.crashes import Crash, Phase
+from attnscope.crashes.frames import is_the_users
 from attnscope.errors import UsageError
 from attnscope.loader import Built, CallInputs, construct, load_target, make_inputs
 from attnscope.loader.sizes import BATCH, LENGTH
@@ -136,15 +137,21 @@ def prepare(request: Request, token_ids: Sequence[int] | None = None) -> Prepare
             device=device,
         )
         return Prepared(request, built, None, crash)
-    call = make_inputs(
-        built,
-        request.inputs,
-        batch=batch,
-        length=length,
-        text_tokens=token_ids,
-        layout=request.layout,
-        causal=request.causal is not False,
-    )
+    try:
+        call = make_inputs(
+            built,
+            request.inputs,
+            batch=batch,
+            length=length,
+            text_tokens=token_ids,
+            layout=request.layout,
+            causal=request.causal is not False,
+        )
+    except Exception as error:
+        if isinstance(error, UsageError) or not is_the_users(error):
+            raise
+        crash = Crash(error, "forward", built.module, cls=type(built.module), device=device)
+        return Prepared(request, built, None, crash)
     if call.error is not None and call.doubt:
         raise UsageError(call.doubt)
     return Prepared(request, built, call, None)

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from attnscope.cli.options import Color, Debug, Format, Output, Width
-from attnscope.cli.output import destination, send
+from attnscope.cli.output import destination, keep_stdout_apart, send
 from attnscope.cli.target_options import (
     Args,
     Batch,
@@ -85,6 +85,7 @@ def run(
         device,
         state_dict,
     )
+    keep_stdout_apart()
     report = check_target(
         request,
         select=_codes("--select", select),

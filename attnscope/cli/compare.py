@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from attnscope.cli.options import Color, Debug, Format, Output, Width
-from attnscope.cli.output import destination, send
+from attnscope.cli.output import destination, keep_stdout_apart, send
 from attnscope.errors import UsageError
 from attnscope.layers.options import DTYPES
 from attnscope.text import unknown
@@ -105,6 +105,7 @@ def run(
 
     from attnscope.api import compare
 
+    keep_stdout_apart()
     found = compare(
         a,
         b,

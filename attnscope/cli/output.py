@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -115,6 +117,29 @@ def _document(
 
         return draw_text(lambda style: object_lines(style, obj), to.width, to.color)
     return draw_text(draw, to.width, to.color)
+
+
+def keep_stdout_apart() -> None:
+    """From here on `send` alone reaches standard output.
+
+    What a module, compiled code or a process that it starts writes to file descriptor 1 goes to standard
+    error, so that the result stays whole.
+    """
+    with suppress(OSError, ValueError, AttributeError):  # no such descriptor, or a stream in the place of it
+        if sys.stdout.fileno() != 1:
+            return
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2 if _is_open(2) else os.open(os.devnull, os.O_WRONLY), 1)
+        sys.stdout = open(kept, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)  # noqa: SIM115
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def warn(command: str, message: str) -> None:

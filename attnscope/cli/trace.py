@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from attnscope.cli.options import Color, Debug, Download, Encoding, File, Format, Output, Special, Text, Width
-from attnscope.cli.output import Destination, destination, send, warn
+from attnscope.cli.output import Destination, destination, keep_stdout_apart, send, warn
 from attnscope.cli.target_options import (
     Args,
     Batch,
@@ -273,6 +273,7 @@ def _trace_target(request: Request, source: _Source, view: _View, inner: bool) -
 
     from attnscope.api import trace_target
 
+    keep_stdout_apart()
     return trace_target(request, tokens=tokens, keep=view.keep(inner))
 
 

@@ -116,6 +116,11 @@ def chain(traceback: TracebackType | None) -> Iterator[Shot]:
         seen += 1
 
 
+def is_the_users(error: BaseException) -> bool:
+    """Whether it came out of the user's own code: an override of `modules`, a property, a metaclass."""
+    return any(not is_foreign(shot.file) for shot in chain(error.__traceback__))
+
+
 def is_foreign(filename: str) -> bool:
     """Whether a file belongs to attnscope, to PyTorch, to Python itself or to no file at all."""
     if filename.startswith("<") and parse(filename) is None:

@@ -149,7 +149,8 @@ def construct(
             given=frozenset(given),
         )
         try:
-            with limited(_SECONDS) if guessing else contextlib.nullcontext():
+            # Whoever gives arguments knows what they cost; defaults and sizes of ours must come to an end.
+            with contextlib.nullcontext() if given and not guessing else limited(_SECONDS):
                 built.module = run_user_code(environment, partial(_call, target, plan, arguments, seed))
             built.guesses = _say(guessed, plan)
             built.config = _config_of(arguments)

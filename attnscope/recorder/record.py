@@ -80,7 +80,10 @@ def _argument_names(module: nn.Module, args: Sequence[Any]) -> list[str]:
     return [names[i] if i < len(names) else f"argument {i}" for i in range(len(args))]
 
 
-def _first_tensor(value: Any) -> Tensor | None:
+_DEEPEST = 20
+
+
+def _first_tensor(value: Any, depth: int = 0) -> Tensor | None:
     found: Tensor | None = None
     if is_tensor(value):
         return value  # type: ignore[no-any-return]
@@ -91,8 +94,10 @@ def _first_tensor(value: Any) -> Tensor | None:
         value = [getattr(value, item.name, None) for item in fields(kind)]
     elif not issubclass(kind, tuple | list):
         return None
+    if depth == _DEEPEST:  # a list may hold itself
+        return None
     for item in value:
-        found = _first_tensor(item)
+        found = _first_tensor(item, depth + 1)
         if found is not None:
             break
     return found

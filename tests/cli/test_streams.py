@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -38,6 +39,79 @@ def test_a_hostile_text_is_traced() -> None:
     assert (result.returncode, result.stderr) == (0, b"")
     assert b"\x1b" not in result.stdout
     assert "\u202e" not in result.stdout.decode("utf-8")
+
+
+NOISY = """
+import os
+import torch
+
+os.write(1, b"at import\x1b[31m")
+
+class Noisy(torch.nn.Module):
+    def __init__(self, dim=16):
+        super().__init__()
+        self.q = torch.nn.Linear(dim, dim)
+        os.system("echo in the constructor")
+
+    def forward(self, x):
+        os.write(1, b"in forward")
+        os.close(1)
+        return self.q(x)
+"""
+
+
+@pytest.mark.parametrize("command", [("trace", "--module"), ("check",)])
+def test_what_a_module_writes_below_python_stays_out_of_the_result(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    result = process(*command, f"{tmp_path}/noisy.py:Noisy", "--format", "json")
+    assert json.loads(result.stdout)["command"] == command[0]
+    for words in (b"at import", b"in the constructor", b"in forward"):
+        assert words in result.stderr
+
+
+TRAINED = """
+from torch import nn
+
+class Parent(nn.Module):
+    def __init__(self, dim=16):
+        super().__init__()
+        self.q = nn.Linear(dim, dim)
+        self.child = nn.Identity()
+        self.child.parent = self
+
+    def forward(self, x):
+        return self.q(x)
+
+
+class Untrained(nn.Module):
+    def train(self, mode=True):
+        raise RuntimeError("no modes")
+
+    def forward(self, x):
+        return x
+
+
+class Unlisted(nn.Module):
+    def modules(self):
+        raise RuntimeError("no list")
+
+    def forward(self, x):
+        return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("Parent", "RecursionError"), ("Untrained", "RuntimeError"), ("Unlisted", "RuntimeError")],
+)
+def test_what_a_module_raises_outside_forward_is_a_finding(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "odd.py").write_text(TRAINED)
+    result = process("trace", "--module", f"{tmp_path}/odd.py:{name}", "--format", "json")
+    assert (result.returncode, result.stderr) == (1, b"")
+    (finding,) = json.loads(result.stdout)["findings"]
+    assert said in finding["message"]
 
 
 def test_a_nul_and_a_long_text_by_pipe() -> None:

@@ -210,6 +210,8 @@ def test_what_never_ends_is_stopped_and_said(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UsageError) as stuck:
         built_from(tmp_path, ENDLESS, "Stuck")
     assert stuck.value.message == "constructing `Stuck` was stopped: it did not end within 0.3 s"
+    with pytest.raises(UsageError, match="constructing `Stuck` was stopped"):
+        built_from(tmp_path, ENDLESS.replace("(self, dim)", "(self, dim=8)"), "Stuck")
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers here")
