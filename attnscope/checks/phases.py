@@ -15,6 +15,7 @@ from attnscope.checks.lab import Lab
 from attnscope.checks.subject import Subject, cloned, copied, quiet, seeded
 from attnscope.crashes import Crash, diagnose
 from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.loader.expressions import words
 from attnscope.recorder.record import record
 from attnscope.schema import Step
 from attnscope.steps import Steps
@@ -106,7 +107,7 @@ def _move(lab: Lab) -> tuple[BaseException | None, Any, tuple[Step, ...]]:
 
 def _stayed_behind(error: BaseException) -> bool:
     """Whether the error says that two devices met; whatever else meta refuses is no fault of the module."""
-    text = str(error).lower()
+    text = words(error).lower()
     if isinstance(error, NotImplementedError) or not isinstance(error, RuntimeError | ValueError | TypeError):
         return False
     devices = (
@@ -174,7 +175,7 @@ def half_notes(lab: Lab) -> list[str]:
         )
         outcome = cast.run(fresh=False)
         if outcome.error is not None:
-            first = str(outcome.error).strip().partition("\n")[0][:160]
+            first = words(outcome.error).strip().partition("\n")[0][:160]
             notes.append(f"in {name} the forward raises {type(outcome.error).__name__}: {first}")
         elif outcome.output is not None and bool(outcome.output.isnan().any()):
             own = lab.own.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from attnscope.comparison import ComparedSide, Comparison
+from attnscope.crashes.frames import is_the_users
 from attnscope.equivalence import experiments, verdict
 from attnscope.equivalence.calls import Calls, make_calls
 from attnscope.equivalence.decoding import decoding
@@ -55,7 +57,7 @@ def compare(
     Raises:
         UsageError: a target, an argument, a map or an input is wrong, or the two cannot be compared at all.
     """
-    with global_state():
+    with global_state(), _what_modules_raise():
         sides = build_sides(a, b, args, args_a, args_b, seed=seed)
         raised = [side.built.error for side in sides]
         if all(raised):
@@ -68,6 +70,22 @@ def compare(
             sides, inputs, inputs_a, inputs_b, causal=causal, layout=layout, seed=seed, dtype=dtype
         )
         return _compared(calls, maps, dtype, seed)
+
+
+@contextmanager
+def _what_modules_raise() -> Iterator[None]:
+    """Outside forward a module may raise too: a `train` of its own, or one that is a part of itself."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        if not isinstance(error, RecursionError) and not is_the_users(error):
+            raise
+        raise UsageError(
+            f"they cannot be compared: outside forward one raises {said(error)}",
+            "look at each with attnscope check",
+        ) from error
 
 
 def _not_constructed(sides: tuple[Side, Side], seed: int) -> Comparison:

@@ -16,7 +16,7 @@ from attnscope.equivalence.differences import TOLERANCE, Gap, gap, place
 from attnscope.equivalence.lab import Lab
 from attnscope.equivalence.parameters import Table
 from attnscope.equivalence.traces import walk
-from attnscope.loader.expressions import printable
+from attnscope.loader.expressions import printable, words
 from attnscope.loader.importing import run_user_code
 from attnscope.recorder.preserve import walk as walk_modules
 
@@ -50,7 +50,7 @@ def said(error: BaseException | None) -> str:
     """`RuntimeError: shape mismatch`, on one line."""
     if error is None:
         return "runs"
-    text = printable(str(error).partition("\n")[0], 200)
+    text = printable(words(error).partition("\n")[0], 200)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -286,7 +286,7 @@ def other_dtypes(lab: Lab) -> Iterator[Outcome]:
             yield Outcome(ComparedRun(f"forward, {name}", f"cannot be cast: {said(error)}", None))
             continue
         missing = [
-            r.error for r in (one, two) if r.error is not None and "not implemented for" in str(r.error)
+            r.error for r in (one, two) if r.error is not None and "not implemented for" in words(r.error)
         ]
         if missing:
             continue
@@ -350,7 +350,7 @@ def _may_stay(calls: Calls, module: nn.Module) -> bool:
 
 
 def _about_devices(error: BaseException) -> bool:
-    text = str(error).lower()
+    text = words(error).lower()
     return "device" in text and "meta" in text
 
 

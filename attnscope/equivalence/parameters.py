@@ -167,7 +167,8 @@ def _loose(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _owners(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for path, child in walk(module):
-        for name in vars(child).get("_parameters") or {}:
+        tables = vars(child).get("_parameters")
+        for name in tables if isinstance(tables, dict) else ():  # a compiled module keeps none
             yield (f"{path}.{name}" if path else name), child
 
 

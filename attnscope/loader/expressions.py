@@ -55,6 +55,16 @@ def printable(text: object, limit: int = 160) -> str:
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
+def words(error: BaseException | None) -> str:
+    """What an exception says; nothing where its own `__str__` fails."""
+    try:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return ""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`did you mean `x`?` for the nearest of `known`, or the list of them when it is short, or nothing."""
     names = list(dict.fromkeys(known))

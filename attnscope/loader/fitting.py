@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles
+from attnscope.loader.expressions import words
 from attnscope.loader.importing import run_user_code
 from attnscope.loader.options import options_of
 from attnscope.loader.probe import (
@@ -161,7 +162,7 @@ def descend(search: Search, outcome: Outcome, required: bool = False) -> Outcome
 
 def _learn_dims(search: Search, outcome: Outcome) -> None:
     """A rope table that does not fit may be told the right size by the error itself."""
-    text = str(outcome.error)
+    text = words(outcome.error)
     if "must match" in text:
         sizes = [int(n) for n in re.findall(r"\((\d+)\)", text)[:1]]
         new = [

@@ -157,7 +157,7 @@ def _step(step: Step) -> dict[str, Any]:
         "error": _plain(step.error),
     }
     if step.values is not None:
-        body["values"] = [array_list(values) for values in step.values]
+        body["values"] = [None if values is None else array_list(values) for values in step.values]
     return body
 
 

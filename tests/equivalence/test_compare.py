@@ -318,3 +318,29 @@ def test_in_half_precision_the_tolerance_is_that_of_the_type() -> None:
     found = compared("Fused", "Separate", dtype=torch.bfloat16)
     assert found.findings == ()
     assert found.tolerance == pytest.approx(6e-2)
+
+
+class Untrained(nn.Linear):
+    """Its modes are not to be set."""
+
+    def train(self, mode: bool = True) -> nn.Linear:
+        raise RuntimeError("no modes")
+
+
+class Mute(nn.Linear):
+    """What it raises has no words."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        class Wordless(Exception):
+            def __str__(self) -> str:
+                raise ValueError
+
+        raise Wordless
+
+
+@pytest.mark.parametrize(
+    ("make", "message"), [(Untrained, "outside forward one raises"), (Mute, "neither can be called")]
+)
+def test_what_modules_raise_is_said_and_is_no_fault_of_ours(make: type[nn.Linear], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        attnscope.compare(make(8, 8), make(8, 8), torch.ones(2, 5, 8))
