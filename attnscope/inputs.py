@@ -64,9 +64,25 @@ def load_weights(module: nn.Module, path: str | os.PathLike[str], option: str = 
     if not isinstance(value, dict) or not value or not all(isinstance(v, Tensor) for v in value.values()):
         raise UsageError(f"{option} {shown} holds no state dict", "save module.state_dict() with torch.save")
     try:
-        module.load_state_dict(value)
+        module.load_state_dict(_with_own_masks(module, value))
     except RuntimeError as error:
         raise UsageError(f"{option} {shown} does not fit: {_reason(error)}", _expected(module)) from None
+
+
+def _with_own_masks(module: nn.Module, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights with the layer's own masks where theirs are missing or made for another context.
+
+    A causal mask is no weight: who saved the projections alone, or with a shorter context, saved them all.
+    """
+    fitted = dict(given)
+    for name, mask in module.named_buffers():
+        theirs = given.get(name)
+        if theirs is None or theirs.shape != mask.shape:
+            fitted[name] = mask
+            other = f"{name.removesuffix('mask')}bias"  # the name that nanoGPT gives to its mask
+            if theirs is None and other in given and given[other].ndim == mask.ndim == 4:
+                del fitted[other]
+    return fitted
 
 
 def _read_weights(target: Path, shown: str, option: str) -> Any:

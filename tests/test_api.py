@@ -235,6 +235,24 @@ def test_weights_of_a_file_take_the_place_of_random_ones(tmp_path: Path) -> None
     assert "weights.pt" in result.model.weights
 
 
+@pytest.mark.parametrize("layer", ["causal", "stacked", "multihead", "nanogpt"])
+def test_weights_load_without_a_mask_and_with_that_of_another_context(layer: str, tmp_path: Path) -> None:
+    """A mask is no weight: who saved the projections saved them all."""
+    other = build_model(layer, context_length=6, seed=7)
+    state = other.state_dict()
+    masks = [name for name, _ in other.named_buffers()]
+    torch.save({n: v for n, v in state.items() if n not in masks}, tmp_path / "bare.pt")
+    torch.save(state, tmp_path / "short.pt")
+    torch.save({n.removesuffix("mask") + "bias" if n in masks and layer == "nanogpt" else n: v
+                for n, v in state.items()}, tmp_path / "named.pt")  # fmt: skip
+    for name in ("bare", "short", "named"):
+        module = build_model(layer, context_length=32, seed=1)
+        load_weights(module, tmp_path / f"{name}.pt")
+        for key, value in module.state_dict().items():
+            same = build_model(layer, context_length=32).state_dict() if key in masks else state
+            assert torch.equal(value, same[key])
+
+
 def test_long_weights_are_pooled_as_they_come() -> None:
     x = torch.randn(1, 40, 16)
     options = resolve("multihead", seed=3)

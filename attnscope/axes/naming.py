@@ -523,6 +523,11 @@ class Axes:
         known = self.space.product(real)
         if known is not None:
             return known
+        if len(real) == 2:  # rotary pairs: the halves of D, taken side by side, are D again
+            for one, other in (real, real[::-1]):
+                part_of = one.root().part
+                if part_of is not None and part_of[1] == other.size and not other.known:
+                    return part_of[0]
         said = self.factor(event, expr, total(real))
         labels = [dim.label for dim in real]
         if said is not None and not said.root().mixed:

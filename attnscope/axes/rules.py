@@ -336,6 +336,9 @@ def _sdpa(axes: Axes, event: Event) -> Sequence[Dims]:
         axes.seen_as[(axes.index, value_ref)] = (*value[:-2], as_keys, value[-1])
     if query[-2].label == "T":
         axes.head_axis(query[-1])
+        if not key[-1].known:
+            key[-1].become(query[-1])
+        axes.head_axis(value[-1])
     mask = _argument(event, 3, "attn_mask")
     if isinstance(mask, Ref):
         keys = axes.space.named("S", key[-2].size)

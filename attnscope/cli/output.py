@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json")
 COLORS = ("auto", "always", "never")
-MIN_WIDTH, MAX_WIDTH = 20, 10_000
+MIN_WIDTH, MAX_WIDTH = 40, 10_000
 
 
 @dataclass(frozen=True, slots=True)
