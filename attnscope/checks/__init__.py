@@ -48,7 +48,7 @@ HIDES: dict[str, frozenset[str]] = {
     "AS212": frozenset({"AS201", "AS202", "AS203", "AS209", "AS210", "AS211", "AS221", "AS222"}),
     "AS209": frozenset({"AS202", "AS208", "AS210", "AS211", "AS222"}),
     "AS211": frozenset({"AS201", "AS202", "AS208", "AS210", "AS219", "AS222"}),
-    "AS207": frozenset({"AS201", "AS205", "AS225", "AS206"}),
+    "AS207": frozenset({"AS201", "AS205", "AS212", "AS225", "AS206"}),
     "AS203": frozenset({"AS201", "AS202", "AS206"}),
     "AS204": frozenset({"AS201"}),
     "AS225": frozenset({"AS208"}),

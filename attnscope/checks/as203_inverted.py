@@ -53,6 +53,8 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     help_ = (
         "scaled_dot_product_attention attends where a boolean mask is True: pass its opposite, `~mask`"
         if fused
+        else "nn.MultiheadAttention blocks where a boolean mask is True: pass its opposite, `~mask`"
+        if leak.map.found.source == "mha"
         else "fill where the mask does NOT allow: exchange the two values, or turn the comparison round"
     )
     yield Diagnostic(

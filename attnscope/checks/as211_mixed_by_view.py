@@ -69,6 +69,11 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
 def _help(mixing: Mixing) -> str:
     if len(mixing.after) > len(mixing.before):
         return "split the last axis first and move it then: `.view(b, t, heads, -1).transpose(1, 2)`"
+    if len(mixing.before) == 3 and mixing.after[-1] < mixing.before[-1] and not mixing.inside:
+        return (
+            "split the last axis first, move it, and join it with the batch then: "
+            "`.view(b, t, heads, -1).transpose(1, 2).flatten(0, 1)`"
+        )
     return "bring tokens back in front first: `.transpose(1, 2).reshape(b, t, -1)`"
 
 

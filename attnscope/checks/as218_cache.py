@@ -43,6 +43,7 @@ from attnscope.checks.leaks import leak_of
 from attnscope.checks.lineage import Lineage
 from attnscope.checks.places import num
 from attnscope.diagnostic import Diagnostic, Label, Tried
+from attnscope.recorder.record import Event
 from attnscope.schema import Span
 
 CODE = "AS218"
@@ -121,6 +122,16 @@ def _finding(lab: Lab, moved: float, made: Decoded, pieces: Sequence[int], apart
     )  # fmt: skip
 
 
+def _last_rows(event: Event) -> str:
+    """How the last rows of the mask are had: PyTorch's own flag aligns it to the first rows."""
+    if event.op.name == "scaled_dot_product_attention" and event.kwargs.get("is_causal") is True:
+        return (
+            "`is_causal=True` lines up the first query with the first key: with a cache pass "
+            "`attn_mask=torch.ones(t, total, dtype=torch.bool, device=q.device).tril(total - t)` in its place"
+        )
+    return "take the last rows of the mask: `mask[total - t:total, :total]`"
+
+
 def _cause(lab: Lab, made: Decoded) -> tuple[Span | None, str, str, tuple[Label, ...]]:
     """What of the last call looks wrong: keys that are masked, or positions that begin anew."""
     recording = lab.record(made.last, copy=True)
@@ -137,7 +148,7 @@ def _cause(lab: Lab, made: Decoded) -> tuple[Span | None, str, str, tuple[Label,
             )
             span = lineage.span(mask if mask is not None else one.event)
             label = f"here the token at position {made.begin} sees {int(row.sum())} of {row.size} keys"
-            return span, label, "take the last rows of the mask: `mask[total - t:total, :total]`", ()
+            return span, label, _last_rows(recording.events[one.event]), ()
     for index, event in enumerate(recording.events):
         if event.op.name in ("arange", "cos", "polar") and event.code is not None:
             label = f"in the call for position {made.begin} this counts from {_start(event.args)}"

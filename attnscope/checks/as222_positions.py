@@ -75,17 +75,34 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             f"{a} {n}" if a else str(n)
             for a, n in zip(letters, lab.lineage.shape(event.outputs[0]), strict=True)
         )
+    turned = _turned(lab, steps)
     yield Diagnostic(
         CODE,
         "error",
-        "positions have no effect: the angles do not follow the tokens",
+        "positions have no effect: the angles do not follow the tokens"
+        if turned is None
+        else f"positions have no effect: of queries and keys, only the {turned} are rotated",
         lab.span(steps[0]),
         f"angles meet [{shape}] here",
         (),
         ("the first two tokens were exchanged, and the last output is the same to the last bit that counts",),
-        "move heads before tokens, [B, H, T, D], before q and k are rotated",
+        "move heads before tokens, [B, H, T, D], before q and k are rotated"
+        if turned is None
+        else "rotate q and k both, by the same angles",
         (("exchanged", "change of the last output"), ("tokens 0 and 1", num(moved))),
     )
+
+
+def _turned(lab: Lab, steps: list[int]) -> str | None:
+    """`queries` or `keys`, where angles meet the one and never the other."""
+    outs = {out for index in steps for out in lab.lineage.events[index].outputs}
+    sides: set[str] = set()
+    for one in lab.maps:
+        if one.found.product is not None:
+            for serial, side in ((one.found.product.left, "queries"), (one.found.product.right, "keys")):
+                if outs & lab.lineage.ancestors(serial):
+                    sides.add(side)
+    return next(iter(sides)) if len(sides) == 1 else None
 
 
 def position_steps(lab: Lab) -> list[int]:

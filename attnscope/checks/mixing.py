@@ -38,6 +38,11 @@ class Mixing:
     rows: tuple[tuple[str, str], ...]
     what: str = "token"
 
+    @property
+    def inside(self) -> bool:
+        """Whether heads stood on an axis already before the step."""
+        return any(part in ("H", "G") for name in self.names for part in (name or "").split("·"))
+
 
 def mixing_of(lab: Lab) -> Mixing | None:
     """The first step that mixes tokens or entries with each other across heads or channels."""

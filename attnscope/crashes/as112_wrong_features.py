@@ -147,6 +147,19 @@ def _short(scene: Scene, link: Link) -> str:
     return scene.text(statement, 30)
 
 
+def _residual(scene: Scene, width: int) -> bool:
+    """Whether what `forward` was given has that many channels: then so should what it gives."""
+    forward = scene.reader.body.function if scene.reader is not None else None
+    if not isinstance(forward, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    names = [one.arg for one in forward.args.args if one.arg != "self"]
+    for name in names[:1]:
+        value = scene.value(ast.Name(name, ast.Load()))
+        if is_tensor(value) and value.dim() and int(value.shape[-1]) == width:
+            return True
+    return False
+
+
 def _lost(scene: Scene, node: ast.AST) -> ast.stmt | None:
     for link in scene.history(node):
         if link.kind == "def":
@@ -175,6 +188,8 @@ def _cure(
             )
         return f"project the context, the weights `{short}` times the values, not the weights themselves"
     shape = [int(n) for n in value.shape]
+    if gives == have and _residual(scene, have):
+        return f"make `{layer}` for {have} features: `nn.Linear({have}, {gives})`"
     if gives == have:
         return f"swap the sizes of `{layer}`: `nn.Linear({have}, {features})`"
     if "…" in text:

@@ -37,6 +37,8 @@ CODE = "AS136"
 def diagnose(scene: Scene) -> Diagnostic | None:
     if not issubclass(type(scene.error), TypeError) or scene.node is None:
         return None
+    if "must be bool" in scene.words:
+        return _flag(scene)
     if "float" not in scene.words and "slice indices" not in scene.words:
         return _other(scene) or _sliced(scene)
     if "slice indices" in scene.words:
@@ -53,6 +55,30 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     if not parts:
         return None
     return _report(scene, parts[0])
+
+
+def _flag(scene: Scene) -> Diagnostic | None:
+    """A number where a function wants true or false: arguments by position in the wrong order, mostly."""
+    op = scene.op
+    if op is None:
+        return None
+    given = [*op.inputs, *op.keywords.values()]
+    wrong = [(node, value) for node, value in given if type(value) is float]
+    flags = [node for node, value in given if type(value) is bool]
+    if not wrong:
+        return None
+    node, value = wrong[0]
+    text = scene.text(node)
+    swapped = len(flags) == 1 and len(wrong) == 1 and flags[0].col_offset < node.col_offset
+    return scene.finding(
+        CODE,
+        f"`{text}` is {value}, a float, where `{op.name}` wants true or false",
+        label=f"`{text}` stands where true or false belongs",
+        labels=trail(scene, node)[:1],
+        help=f"exchange `{scene.text(flags[0])}` and `{text}`, or give both by name"
+        if swapped
+        else f"give `{text}` by the name of the argument that it is for",
+    )
 
 
 def _other(scene: Scene) -> Diagnostic | None:

@@ -1,0 +1,128 @@
+"""The help of a finding says the truth of the case at hand, not of its usual cause."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from styles import causal, rows
+from torch import nn
+from torch.nn import functional as F
+
+import attnscope
+from attnscope.checks.lab import Lab
+from attnscope.diagnostic import Diagnostic
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(24, 24) for _ in range(4))
+
+    def heads(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [f(x).view(*x.shape[:2], 3, 8).transpose(1, 2) for f in (self.q, self.k, self.v)]
+
+
+class Folded(Base):
+    def forward(self, x):
+        q, k, v = (f(x).view(x.size(0) * 3, -1, 8) for f in (self.q, self.k, self.v))
+        return self.o(((q @ k.mT / 8**0.5).softmax(-1) @ v).view(x.shape))
+
+
+class Merged(Base):
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        return self.o(((q @ k.mT / 8**0.5).softmax(-1) @ v).reshape(x.shape))
+
+
+class Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.MultiheadAttention(24, 3, batch_first=True)
+
+    def forward(self, x):
+        return self.a(x, x, x, attn_mask=causal(x), need_weights=False)[0]
+
+
+class Flag(Base):
+    def forward(self, x, past=None):
+        q, k, v = self.heads(x)
+        if past is not None:
+            k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o(y.transpose(1, 2).reshape(x.shape)), (k, v)
+
+
+class QueriesOnly(Base):
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        angles = torch.arange(x.size(1), device=x.device)[:, None] * 1e4 ** (
+            -torch.arange(4, device=x.device) / 4
+        )
+        a, b = q.chunk(2, -1)
+        q = torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
+        return self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+class Narrow(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.o = nn.Linear(8, 24)
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        merged = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return self.o(merged)
+
+
+class Places(Base):
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        w = F.dropout((q @ k.mT / 8**0.5).softmax(-1), self.training, 0.25)
+        return self.o((w @ v).transpose(1, 2).flatten(2))
+
+
+class OverBatch(Base):
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        return self.o(((q @ k.mT / 8**0.5).softmax(0) @ v).transpose(1, 2).flatten(2))
+
+
+def first(module: nn.Module, is_causal: bool = False) -> Diagnostic:
+    x = rows()
+    x = torch.randn(x.size(0), 7, 24)
+    return attnscope.check(module.eval(), x, causal=is_causal).findings[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "is_causal", "code", "part"),
+    [
+        (Folded, False, "AS211", ".view(b, t, heads, -1).transpose(1, 2).flatten(0, 1)"),
+        (Merged, False, "AS211", ".transpose(1, 2).reshape(b, t, -1)"),
+        (Blocks, True, "AS203", "MultiheadAttention blocks where a boolean mask is True"),
+        (Flag, True, "AS218", "`is_causal=True` lines up the first query with the first key"),
+        (QueriesOnly, True, "AS222", "rotate q and k both"),
+        (Narrow, False, "AS112", "make `self.o` for 24 features: `nn.Linear(24, 24)`"),
+        (Places, False, "AS136", "exchange `self.training` and `0.25`"),
+        (OverBatch, False, "AS207", "use `dim=-1`"),
+    ],
+)
+def test_help(module: type[nn.Module], is_causal: bool, code: str, part: str) -> None:
+    finding = first(module(), is_causal)
+    assert finding.code == code
+    assert part in (finding.help or "")
+
+
+def test_what_is_found_does_not_depend_on_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab.__new__(Lab)
+    lab.seconds = 2.0
+    lab._began = 100.0, 100.0
+    monkeypatch.setattr(time, "thread_time", lambda: 101.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 108.0)
+    assert not lab.spent
+    monkeypatch.setattr(time, "monotonic", lambda: 111.0)
+    assert lab.spent
+    monkeypatch.setattr(time, "monotonic", lambda: 108.0)
+    monkeypatch.setattr(time, "thread_time", lambda: 103.0)
+    assert lab.spent
