@@ -28,6 +28,7 @@ Cure: call each projection that was made; delete what is not wanted; leave `.det
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -63,7 +64,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     for path, names in by_module.items():
         groups[_kind(path, names, modules, called, lab)] += [path or names[0]]
     idle = sorted(p for p in groups["unused"] + groups["idle"] if not called.get(p))
-    swapped, again = _swapped(idle, twice, modules)
+    swapped, again = _swapped(idle, twice, modules, called)
     if swapped:
         yield _instead(lab, swapped, again, modules, called)
         for kind in ("unused", "idle"):
@@ -224,8 +225,22 @@ def _kind(
     return "unused"
 
 
-def _swapped(idle: list[str], twice: list[str], modules: dict[str, nn.Module]) -> tuple[list[str], list[str]]:
-    """Layers that never ran beside one of the same size that ran more than once; and those."""
+def _turn_of(path: str, other: str, modules: dict[str, nn.Module]) -> int | None:
+    """How many entries the list has of which two layers are one and the same part, each in an entry of its
+    own."""
+    left, right = path.split("."), other.split(".")
+    apart = [i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b]
+    if len(left) != len(right) or len(apart) != 1 or not (left[apart[0]] + right[apart[0]]).isdigit():
+        return None
+    entries = modules.get(".".join(left[: apart[0]]))
+    return len(entries) if isinstance(entries, nn.ModuleList) else None
+
+
+def _swapped(
+    idle: list[str], twice: list[str], modules: dict[str, nn.Module], called: dict[str, int]
+) -> tuple[list[str], list[str]]:
+    """Layers that never ran though one of the same size ran more than once in their place: one beside it, or
+    the same layer of another entry of a list, called as often as the list is long; and those."""
     never, again = [], []
     for path in idle:
         part = modules.get(path)
@@ -234,7 +249,8 @@ def _swapped(idle: list[str], twice: list[str], modules: dict[str, nn.Module]) -
             if not isinstance(part, nn.Linear) or not isinstance(like, nn.Linear):
                 continue
             same = (part.in_features, part.out_features) == (like.in_features, like.out_features)
-            if same and other.rpartition(".")[0] == path.rpartition(".")[0]:
+            beside = other.rpartition(".")[0] == path.rpartition(".")[0]
+            if same and (beside or _turn_of(path, other, modules) == called.get(other)):
                 never.append(path)
                 again.append(other)
                 break
@@ -261,12 +277,19 @@ def _instead(
     labels = [Label(span, f"`{twice[0]}` again") for span in distinct[1:3]]
     if made is not None:
         labels.append(Label(made, f"{listed(unused)} made here, and never called"))
+    help_ = f"call {listed(unused)} where it is meant"
+    if _turn_of(unused[0], twice[0], modules) is not None:
+        pairs = zip(unused[0].split("."), twice[0].split("."), strict=True)
+        entries = ".".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        help_ = (
+            f"go over all entries: `for layer in self.{entries}`, or index it with the loop's own variable"
+        )
     rows = [("layer", "calls"), *((p, str(called.get(p, 0))) for p in (*twice, *unused))]
     return Diagnostic(
         CODE, "error", (f"{listed(unused)} {'is' if len(unused) == 1 else 'are'} never used: "
             f"`{twice[0]}` is called {called[twice[0]]} times"),
         distinct[0] if distinct else made, f"`{twice[0]}` is called here", tuple(labels),
-        ("their weights get no gradient",), f"call {listed(unused)} where it is meant", tuple(rows),
+        ("their weights get no gradient",), help_, tuple(rows),
     )  # fmt: skip
 
 

@@ -81,6 +81,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         apply = mask_of(one, lab)[1]
         on_queries = _on_queries(lab, marks)
         span = lab.span(apply if apply is not None else one.event)
+        added = apply is not None and lab.recording.events[apply].op.name.rstrip("_") == "add"
         yield Diagnostic(
             CODE,
             "error" if re.search(r"pad|keep|valid|attention_mask", name, re.I) or on_queries else "note",
@@ -94,7 +95,10 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
                 f"when marked tokens are changed, unmarked outputs move by {num(moved[True] or 0)}"
                 f" of the largest output; the other way round by {num(moved[False] or 0)}",
             ),
-            f"broadcast it along the keys: `{name}[:, None, None, :]`",
+            f"an added mask needs 0 where keys may be seen and -inf elsewhere: "
+            f'`scores.masked_fill({name}[:, None, None, :] == 0, float("-inf"))` in its place'
+            if added and not on_queries
+            else f"broadcast it along the keys: `{name}[:, None, None, :]`",
             (
                 ("changed", "largest change of the others"),
                 (f"where {name} is 1", num(moved[True] or 0)),

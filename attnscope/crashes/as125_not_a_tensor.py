@@ -147,6 +147,12 @@ def _odd(scene: Scene) -> tuple[ast.expr, Any] | None:
             return part, value
     if "not callable" in scene.words and known and known[0][1] is not UNKNOWN:
         return known[0]
+    operands = _PATTERNS[2].search(scene.words)
+    if operands is not None and len(known) == 2 and operands[2] != operands[3]:
+        # The value of a call cannot be read again; of which type it was, the message says.
+        for (part, value), kind in zip(known, operands.groups()[1:], strict=True):
+            if value is UNKNOWN and isinstance(part, ast.Call) and kind in ("tuple", "list", "NoneType"):
+                return part, {"tuple": (), "list": [], "NoneType": None}[kind]
     return None
 
 
@@ -162,6 +168,8 @@ def _use(scene: Scene, node: ast.AST, value: Any) -> str:
         return "and is indexed"
     if "not iterable" in scene.words or "unpack" in scene.words:
         return "and is unpacked"
+    if type(value) is dict and "no attribute" in scene.words:
+        return "and has no attributes of its keys' names"
     return "where a tensor is needed" if not is_module(value) else "where its output is needed"
 
 
@@ -171,6 +179,13 @@ def _origin(scene: Scene, node: ast.expr, value: Any) -> tuple[list[Label], str]
     cure = f"make `{text}` a tensor before it is used"
     if type(value) in (int, float, bool):
         cure = f"`{text}` is {value}: give the tensor that is meant in its place"
+    if type(value) is dict and "no attribute" in scene.words:
+        key = _attribute(scene)
+        cure = f'read the key: `{text}["{key}"]`'
+        if key not in value:
+            cure = (
+                f"it has no key `{key}` either: its keys are {', '.join(f'`{k}`' for k in list(value)[:6])}"
+            )
     if isinstance(value, type):
         cure = f"give the tensor that is meant in place of `{text}`"
     links = scene.history(node)

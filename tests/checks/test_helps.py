@@ -89,6 +89,57 @@ class OverBatch(Base):
         return self.o(((q @ k.mT / 8**0.5).softmax(0) @ v).transpose(1, 2).flatten(2))
 
 
+class Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(24, 24)
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(*self.qkv(x).chunk(3, -1))
+
+
+class FirstOnly(nn.Module):
+    def __init__(self, turn: bool = False) -> None:
+        super().__init__()
+        self.turn = turn
+        self.heads = nn.ModuleList(Head() for _ in range(3))
+
+    def forward(self, x):
+        return torch.cat([self.heads[i if self.turn else 0](x) for i in range(3)], -1)
+
+
+class Pair(Base):
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        return self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)), None
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = Pair()
+
+    def forward(self, x):
+        return x + self.a(x)
+
+
+class Keys(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cfg = {"scale": 8**-0.5}
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        return self.o(((q @ k.mT * self.cfg.scale).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class AddsKeep(Base):
+    def forward(self, x, attention_mask):
+        q, k, v = self.heads(x)
+        s = q @ k.mT / 8**0.5 + attention_mask[:, None, None, :]
+        return self.o((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
 def first(module: nn.Module, is_causal: bool = False) -> Diagnostic:
     x = rows()
     x = torch.randn(x.size(0), 7, 24)
@@ -105,6 +156,9 @@ def first(module: nn.Module, is_causal: bool = False) -> Diagnostic:
         (QueriesOnly, True, "AS222", "rotate q and k both"),
         (Narrow, False, "AS112", "make `self.o` for 24 features: `nn.Linear(24, 24)`"),
         (Places, False, "AS136", "exchange `self.training` and `0.25`"),
+        (FirstOnly, False, "AS216", "go over all entries: `for layer in self.heads`"),
+        (Residual, False, "AS125", "take one element of it, `self.a(x)[0]`"),
+        (Keys, False, "AS125", 'read the key: `self.cfg["scale"]`'),
         (OverBatch, False, "AS207", "use `dim=-1`"),
     ],
 )
@@ -112,6 +166,19 @@ def test_help(module: type[nn.Module], is_causal: bool, code: str, part: str) ->
     finding = first(module(), is_causal)
     assert finding.code == code
     assert part in (finding.help or "")
+
+
+def test_a_list_whose_entries_all_run_is_sound() -> None:
+    assert not attnscope.check(FirstOnly(True), torch.randn(2, 7, 24), causal=False).findings
+
+
+def test_a_keep_mask_that_is_added() -> None:
+    keep = torch.tensor([[1.0] * 4 + [0.0] * 3, [1.0] * 7])
+    (finding,) = attnscope.check(
+        AddsKeep(), torch.randn(2, 7, 24), attention_mask=keep, causal=False
+    ).findings
+    assert finding.code == "AS221"
+    assert "an added mask needs 0 where keys may be seen" in (finding.help or "")
 
 
 def test_what_is_found_does_not_depend_on_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
