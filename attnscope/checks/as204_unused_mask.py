@@ -27,18 +27,24 @@ Cure: keep the result (`scores = scores.masked_fill(…)`), or fill in place wit
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from attnscope.checks.as201_future import grid
+from attnscope.checks.decoding import parameters_of
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import leak_of, speaks_of_mask
 from attnscope.checks.places import counted, declared, num
 from attnscope.diagnostic import Diagnostic, Label, Tried
 
 CODE = "AS204"
+_SOURCE = re.compile(
+    r"memory|context|encoder_(out|hidden|states)|^enc(_|$)|^cond|^kv$|^keys?$|^values?$", re.I
+)
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
@@ -48,6 +54,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             yield _dropped(lab)
             return
     yield from _argument(lab)
+    yield from _source(lab)
 
 
 def _dropped(lab: Lab) -> Diagnostic:
@@ -122,6 +129,31 @@ def _argument(lab: Lab) -> Iterator[Diagnostic | Tried]:
                 (f"with every value of `{name}` turned round the outputs are the same",),
                 f"apply `{name}` to the scores before the softmax",
             )
+
+
+def _source(lab: Lab) -> Iterator[Diagnostic]:
+    """A second sequence that `forward` cannot do without, and that no step reads: the attention looks at the
+    first alone."""
+    known = parameters_of(lab.exact.module)
+    for name, value in lab.exact.arguments.items():
+        if not isinstance(value, Tensor) or not value.is_floating_point() or value.dim() < 2:
+            continue
+        if name in lab.together or name in lab.subject.guessed or not _SOURCE.search(name):
+            continue
+        asked = name in known and known[name].default is inspect.Parameter.empty
+        serials = [serial for argument, serial in lab.recording.arguments if argument == name]
+        if not asked or not serials or not lab.maps or any(s in lab.lineage.users for s in serials):
+            continue
+        yield Diagnostic(
+            CODE,
+            "error",
+            f"the argument `{name}` is never read: queries, keys and values come from `{lab.main}`",
+            lab.span(lab.maps[0].event),
+            f"nothing of `{name}` comes here",
+            (),
+            (f"`forward` asks for `{name}`, and no step of it was given it",),
+            f"make keys and values of `{name}`, or take it out of what `forward` asks for",
+        )
 
 
 def _blocking(value: Tensor) -> Tensor:

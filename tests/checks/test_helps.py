@@ -168,6 +168,25 @@ def test_help(module: type[nn.Module], is_causal: bool, code: str, part: str) ->
     assert part in (finding.help or "")
 
 
+class Cross(nn.Module):
+    def __init__(self, read: bool) -> None:
+        super().__init__()
+        self.read = read
+        self.a = nn.MultiheadAttention(24, 3, batch_first=True)
+
+    def forward(self, x, memory):
+        source = memory if self.read else x
+        return x + self.a(x, source, source, need_weights=False)[0]
+
+
+def test_a_memory_that_is_never_read() -> None:
+    x, memory = torch.randn(2, 7, 24), torch.randn(2, 9, 24)
+    (finding,) = attnscope.check(Cross(False), x, memory, causal=False).findings
+    assert finding.code == "AS204" and finding.severity == "error"
+    assert finding.message == ("the argument `memory` is never read: queries, keys and values come from `x`")
+    assert not attnscope.check(Cross(True), x, memory, causal=False).findings
+
+
 def test_a_list_whose_entries_all_run_is_sound() -> None:
     assert not attnscope.check(FirstOnly(True), torch.randn(2, 7, 24), causal=False).findings
 
