@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from attention_styles import STYLES
 from numpy.testing import assert_allclose
 from showing import attend, run
-from attention_styles import STYLES
 from torch import nn
 
 from attnscope.attention import build_attention

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from showing import axes, run
 from attention_styles import STYLES
+from showing import axes, run
 
 # B, T, H, D
 DISTINCT = (2, 5, 6, 4)
