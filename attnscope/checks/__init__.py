@@ -74,7 +74,7 @@ def run_checks(
         if wanted is not None and code not in wanted:
             continue
         if lab.spent:
-            yield Tried(code, "not tried: the time was up", True)
+            yield Tried(code, "not tried: the time was up", False)
             continue
         if progress is not None:
             progress(code)
