@@ -39,7 +39,7 @@ from attnscope.checks.intent import words_of
 from attnscope.checks.lab import Lab
 from attnscope.checks.lineage import PLAIN, contraction
 from attnscope.checks.maps import Map
-from attnscope.checks.places import formulas, num
+from attnscope.checks.places import num
 from attnscope.checks.subject import parts
 from attnscope.diagnostic import Diagnostic, Label, Tried
 
@@ -289,10 +289,3 @@ def _said(part: object) -> bool:
     except (OSError, TypeError):
         return False
     return re.search(r"(no|without) scal(ing|e)\b|unscaled dot|not scaled", source, re.I) is not None
-
-
-def shown_formula(value: float, size: int) -> str:
-    """The formula of a scale for a head dimension."""
-    return next(
-        (text for text, known in formulas({"D": size}) if math.isclose(value, known, rel_tol=4e-3)), ""
-    )

@@ -305,12 +305,6 @@ def _unused(lab: Lab, paths: list[str], modules: dict[str, nn.Module]) -> Diagno
     )  # fmt: skip
 
 
-def _multiplies(part: nn.Module) -> bool:
-    """Whether a module has a matrix of weights: a norm or a table that is left over does less harm."""
-    kinds = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, nn.modules.conv._ConvNd)
-    return any(isinstance(inner, kinds) for _, inner in parts(part))
-
-
 def _cut(lab: Lab, paths: list[str], modules: dict[str, nn.Module]) -> Diagnostic:
     index = _cutter(lab)
     span = lab.span(index)

@@ -4,13 +4,12 @@ shows."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnscope.recorder.capture import Found
 from attnscope.recorder.record import Event, Recording
@@ -385,13 +384,3 @@ def _size(array: Any) -> float:
     values = np.asarray(array)
     values = np.abs(values).astype(np.float64)
     return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
-
-
-def user_spans(lineage: Lineage, indices: Iterator[int]) -> list[Span]:
-    """The spans of several events that have one."""
-    return [span for span in (lineage.span(index) for index in indices) if span is not None]
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a normalisation, by its class's name."""
-    return "norm" in type(module).__name__.lower()

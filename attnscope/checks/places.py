@@ -82,24 +82,6 @@ def reads_outside_constructor(module: nn.Module, name: str) -> bool:
     return False
 
 
-def forward_span(module: nn.Module) -> Span | None:
-    """The head of the module's `forward`."""
-    try:
-        code = type(module).forward.__code__
-    except AttributeError:
-        return None
-    parsed = parse(code.co_filename)
-    if parsed is None:
-        return None
-    lines = parsed.lines
-    for line in range(code.co_firstlineno, min(code.co_firstlineno + 8, len(lines)) + 1):
-        text = lines[line - 1]
-        if "def " in text:
-            start = len(text) - len(text.lstrip()) + 1
-            return Span(code.co_filename, line, start, line, len(text.rstrip()) + 1)
-    return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 1)
-
-
 def num(value: Any) -> str:
     """A number as short as it can be read: `0`, `0.27`, `5.66`, `3e-08`."""
     number = float(value)

@@ -333,16 +333,6 @@ class Scene:
         last = shots[-1]
         return {} if last.frame is self.shot.frame else dict(last.frame.f_locals)
 
-    def torch_functions(self) -> list[str]:
-        """The names of PyTorch's Python functions between the user's frame and the fault."""
-        names: list[str] = []
-        for shot in chain(self.error.__traceback__):
-            if self.shot is not None and shot.frame is self.shot.frame:
-                names = []
-            else:
-                names.append(shot.frame.f_code.co_name)
-        return names
-
     # -- findings ------------------------------------------------------------------------------------
 
     def finding(
