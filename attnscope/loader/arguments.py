@@ -27,7 +27,7 @@ from attnscope.loader.importing import run_user_code
 from attnscope.loader.names import is_config_name, is_size, plain_value, role_of
 from attnscope.loader.probe import last_lines
 from attnscope.loader.sizes import BATCH, LENGTH, VARIANTS, Sizes, as_size, solve
-from attnscope.loader.stubs import MissingImport
+from attnscope.loader.stubs import missing_in, to_install
 from attnscope.loader.target import Target
 from attnscope.loader.usage import Usage, constructor_signatures, read_usage
 from attnscope.loader.watchdog import TookTooLongError, limited
@@ -162,11 +162,10 @@ def construct(
                 f"constructing `{printable(target.name)}` was stopped: {printable(error)}",
                 "smaller sizes may end: --arg NAME=EXPRESSION",
             ) from error
-        except MissingImport as error:
-            raise UsageError(
-                f"`{printable(target.name)}` cannot be constructed: {printable(error)}", "install it"
-            ) from error
         except BaseException as error:
+            missing = missing_in(error)
+            if missing is not None:
+                raise to_install(missing, target.file) from error
             built.error, built.phase = error, "constructor"
             built.guesses = _say(guessed, plan)
             built.config = _config_of(arguments)

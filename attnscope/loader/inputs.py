@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from attnscope.errors import UsageError
@@ -12,9 +11,9 @@ from attnscope.loader.expressions import printable
 from attnscope.loader.fitting import descend, first_choice, fit_widths, other_layouts, plainest, settle_lazy
 from attnscope.loader.outcome import result
 from attnscope.loader.proofs import prove_layout, prove_masks
-from attnscope.loader.search import LAYOUTS, SECONDS, Search
+from attnscope.loader.search import LAYOUTS, Search
 from attnscope.loader.sizes import BATCH, LENGTH
-from attnscope.loader.stubs import MissingImport
+from attnscope.loader.stubs import MissingImport, to_install
 from attnscope.loader.submodule import caught_inputs
 
 
@@ -50,11 +49,11 @@ def make_inputs(
     try:
         search.take(inputs)
         made = _run(search)
+        if isinstance(made.error, MissingImport):
+            raise made.error
         return caught_inputs(built, made) if built.only else made
     except MissingImport as error:
-        raise UsageError(
-            f"`{printable(built.target.name)}` cannot run: {printable(error)}", "install it"
-        ) from error
+        raise to_install(error, built.target.file) from error
 
 
 def _run(search: Search) -> CallInputs:
@@ -64,7 +63,6 @@ def _run(search: Search) -> CallInputs:
         return result(search, search.given, outcome, None)
     first_choice(search)
     outcome = search.try_choice(search.choice)
-    search.deadline = time.monotonic() + SECONDS  # the first try may import half of torch
     outcome = fit_widths(search, outcome)
     if not outcome.ran and not search.hopeless(outcome):
         outcome = descend(search, outcome)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +28,6 @@ from attnscope.loader.sizes import as_size
 
 LAYOUTS = ("btc", "tbc", "nc")
 SAME = Candidate("the same", lambda f: None)
-SECONDS = 2.5
 MASKS = ("mask", "padding")
 SEQUENCES = ("key", "value", "query", "main", "memory", "condition")
 ROPE = ("cos", "sin", "complex", "angles", "pair")
@@ -58,7 +56,6 @@ class Search:
         self.choice: dict[str, Candidate] = {}
         self.widths: dict[str, int] = {}
         self.prober = Prober(module, built.target.environment)
-        self.deadline = time.monotonic() + SECONDS
         self.tree = roles.forward_tree(built.target.tree, module)
         self.source = roles.class_source(built.target.tree, module)
         tokens = tuple(int(t) for t in text_tokens) if text_tokens else None
@@ -199,7 +196,7 @@ class Search:
 
     @property
     def spent(self) -> bool:
-        return self.prober.exhausted or time.monotonic() > self.deadline
+        return self.prober.exhausted
 
     def keys(self) -> int:
         """The number of keys: S where a second sequence is attended to, else T."""

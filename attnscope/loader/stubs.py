@@ -1,7 +1,8 @@
 """What stands in for a third-party import that is not installed and that the class may not need.
 
-A stand-in is as permissive as Python allows while a file is loaded (decorator, base class, annotation,
-`from x import *`), and says so honestly when a tensor reaches it: then the class needs the real thing.
+A stand-in is as permissive as Python allows while a file is loaded and a module is constructed (decorator,
+base class, annotation, `from x import *`). It computes nothing: where a tensor reaches it, or a module or a
+number is needed of it, `MissingImport` says which package is to be installed.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ import importlib.machinery
 import linecache
 import re
 import sys
+import traceback
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from attnscope.loader import standins
+from attnscope.errors import UsageError
+from attnscope.loader.expressions import printable
 
 _HERE = str(Path(__file__).parent)
+_TORCH = str(Path(torch.__file__).parent)
 LOAD_BOUNDARY = "_run_user_code"
 _CATCHES = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 _MODULE_WORDS = (
@@ -47,9 +52,47 @@ _PLAIN_WORDS = ("mixin", "config", "output", "args", "cache", "dataclass", "enum
 class MissingImport(ImportError):
     """The class called something of a package that is not installed, so what it computes is unknown."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(f"`{path.partition('.')[0]}` is not installed, and `{path}` is called")
+    def __init__(self, path: str, where: tuple[str, int] | tuple[()] | None = None) -> None:
         self.path = path
+        self.where = where if where is not None else _user_line()
+        at = f" at line {self.where[1]}" if self.where else ""
+        super().__init__(f"`{package_of(path)}` is not installed, and it is called{at}: install it")
+
+
+def to_install(error: MissingImport, file: str | None) -> UsageError:
+    """What the user is told; a line of another file than `file` is named with it."""
+    text = printable(error)
+    if error.where and (file is None or Path(file).absolute() != Path(error.where[0]).absolute()):
+        text = text.replace(" at line ", f" at {printable(Path(error.where[0]).name)}:")
+    return UsageError(text)
+
+
+def package_of(path: str) -> str:
+    """What is to be installed for `path`: its package, or the missing module of one that is there."""
+    top = path.partition(".")[0]
+    there = sys.modules.get(top)
+    return top if there is None or isinstance(there, StubModule) else path.rpartition(".")[0] or top
+
+
+def _user_line() -> tuple[str, int] | None:
+    """The line of the user's that is running: the innermost that is neither ours nor PyTorch's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != LOAD_BOUNDARY:
+        file = frame.f_code.co_filename
+        if not file.startswith((_HERE, _TORCH, "<")):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def _in_forward() -> bool:
+    """A module is being called, not constructed."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != LOAD_BOUNDARY:
+        if frame.f_code.co_name == "_call_impl":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class ModuleStandIn(nn.Module):
@@ -111,9 +154,10 @@ class Stub:
             return Stub(self._stub_path) if _is_factory(sys._getframe(1), args[0].__name__) else args[0]
         if len(args) == 1 and args[0] is None and not kwargs:
             return None
-        if args and isinstance(args[0], nn.Module) and sum(isinstance(a, nn.Module) for a in args) == 1:
-            return args[0]  # a wrapper (`quant_noise`, `checkpoint_wrapper`) computes what it wraps
-        return Stub(self._stub_path, computed=any(isinstance(a, Tensor) for a in (*args, *kwargs.values())))
+        reached = any(_holds_tensor(a) for a in (*args, *kwargs.values()))
+        if reached and _in_forward():
+            raise MissingImport(self._stub_path)
+        return Stub(self._stub_path, computed=reached)
 
     def _needs_package(self) -> None:
         """What was computed from a tensor is asked for: only the real package knows it."""
@@ -172,6 +216,20 @@ class Stub:
 
     __gt__ = __le__ = __ge__ = __lt__
 
+    def _number(self, *others: object) -> Any:
+        """A number is needed: only the real package knows it."""
+        raise MissingImport(self._stub_path)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _number
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _number
+    __pow__ = __rpow__ = __index__ = __int__ = __float__ = _number
+
+
+def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(isinstance(item, Tensor) for item in value)
+    return isinstance(value, Tensor)
+
 
 def _is_factory(frame: FrameType, argument: str) -> bool:
     """`@missing(function)` makes a decorator from its argument; bare `@missing` gives the function back."""
@@ -195,20 +253,59 @@ def base_class(path: str) -> type:
 
 
 def attribute(path: str) -> Any:
-    """What a missing package answers for one of its names: a known equivalent, an exception, or a `Stub`."""
+    """What a missing package answers for one of its names: an exception class, or a `Stub`."""
     name = path.rpartition(".")[2]
-    own = {"einops": standins.EINOPS, "timm": standins.TIMM}.get(path.partition(".")[0], {})
-    for table in (own, standins.KNOWN):
-        if name in table:
-            return table[name]
-    pattern = next(
-        (made for end, made in standins.ENDINGS if name.endswith(end) and name[:1].isupper()), None
-    )
-    if pattern is not None:
-        return pattern
     if name.endswith(("Error", "Exception", "Warning")) and name[:1].isupper():
         return type(name, (Exception,), {})
     return Stub(path)
+
+
+def missing_in(error: BaseException) -> MissingImport | None:
+    """Where an exception came of a stand-in: what it is a stand-in for, and the user's line.
+
+    It did where the stand-in was among the values of the frames below the user's last line (PyTorch's own
+    `Sequential` refuses what is no module), where that line reads one, or where a module lacks what only
+    the missing class that it inherits from could give it.
+    """
+    if isinstance(error, MissingImport):
+        return error
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
+    if frames and frames[-1].f_code.co_name == "_forward_unimplemented":
+        return inherits_missing(type(frames[-1].f_locals.get("self")))
+    users = [i for i, f in enumerate(frames) if not f.f_code.co_filename.startswith((_HERE, _TORCH, "<"))]
+    if not users:
+        return None
+    last = users[-1]
+    where = frames[last].f_code.co_filename, lines[last]
+    inner = [v for f in frames[last + 1 :] for v in f.f_locals.values()]
+    for value in [*inner, *_read_by(frames[last], lines[last])]:
+        found = next((s for s in _few(value) if type(s) is Stub), None)
+        if found is not None:
+            return MissingImport(found._stub_path, where)
+    lacking = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
+    return inherits_missing(type(lacking), where) if lacking is not None else None
+
+
+def inherits_missing(cls: type, where: tuple[str, int] | None = None) -> MissingImport | None:
+    """The missing base class of a class, if it has one."""
+    paths = {made: path for path, made in _BASES.items()}
+    return next((MissingImport(paths[base], where or ()) for base in cls.__mro__ if base in paths), None)
+
+
+def _few(value: Any) -> Sequence[Any]:
+    return value[:20] if type(value) in (tuple, list) else (value,)
+
+
+def _read_by(frame: FrameType, line: int) -> Iterator[Any]:
+    """The values of the names and attributes that a line reads, as far as reading them runs no code."""
+    text = linecache.getline(frame.f_code.co_filename, line)
+    for chain in re.findall(r"[A-Za-z_][\w.]*", text):
+        first, *rest = chain.split(".")
+        value = frame.f_locals.get(first, frame.f_globals.get(first))
+        for name in rest:
+            value = getattr(value, "__dict__", {}).get(name) if not isinstance(value, type) else None
+        yield value
 
 
 class StubModule(ModuleType):

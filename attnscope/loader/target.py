@@ -20,7 +20,7 @@ from attnscope.errors import UsageError
 from attnscope.loader import importing
 from attnscope.loader.expressions import nearest, printable
 from attnscope.loader.importing import Environment, Loaded
-from attnscope.loader.stubs import StubFinder
+from attnscope.loader.stubs import StubFinder, inherits_missing, to_install
 
 _ATTENTION = re.compile(r"softmax|scaled_dot_product_attention|MultiheadAttention|memory_efficient_attention")
 
@@ -243,6 +243,9 @@ def _find(loaded: Loaded, name: str, where: str) -> Callable[..., Any] | nn.Modu
             close = nearest(part, [*known, *functions])
             raise UsageError(f"`{printable(where)}` has no class `{printable(name)}`", close) from None
     if isinstance(value, type) and not issubclass(value, nn.Module):
+        missing = inherits_missing(value)
+        if missing is not None:
+            raise to_install(missing, None)
         kinds = ", ".join(f"`{printable(n)}`" for n in list(_classes(loaded))[:8])
         raise UsageError(
             f"`{printable(name)}` is no nn.Module", f"the module classes there are {kinds}" if kinds else ""

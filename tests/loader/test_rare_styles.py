@@ -202,7 +202,7 @@ class Stuck(nn.Module):
 def test_what_never_ends_is_stopped_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from attnscope.loader import arguments
 
-    monkeypatch.setattr(probe, "_FIRST_SECONDS", 0.3)
+    monkeypatch.setattr(probe, "_SECONDS", 0.3)
     monkeypatch.setattr(arguments, "_SECONDS", 0.3)
     with pytest.raises(UsageError) as stopped:
         make_inputs(built_from(tmp_path, ENDLESS, "Loops"))

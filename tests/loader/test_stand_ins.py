@@ -1,14 +1,17 @@
-"""Stand-ins behave as a base class, a decorator, an annotation; einops patterns mean what they should."""
+"""A stand-in is a base class, a decorator, an annotation; what it would compute, nobody knows."""
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 import torch
 from torch import nn
 
-from attnscope.loader import einops_standin as e
+from attnscope.errors import UsageError
+from attnscope.loader import construct, load_target, make_inputs
 from attnscope.loader.names import role_of
 from attnscope.loader.sizes import solve
 from attnscope.loader.stubs import MissingImport, Stub, attribute
@@ -40,42 +43,125 @@ def test_a_stub_as_base_decorator_and_annotation() -> None:
 
 def test_a_stub_says_so_when_a_tensor_needs_it() -> None:
     out = Stub("gone.ops.attend")(torch.ones(2))
-    with pytest.raises(MissingImport, match=r"`gone` is not installed, and `gone\.ops\.attend` is called"):
+    with pytest.raises(MissingImport, match="`gone` is not installed, and it is called at line"):
         torch.ones(2) + out
     with pytest.raises(MissingImport):
         nn.functional.linear(out, torch.ones(2, 2))
     assert issubclass(attribute("gone.SomeError"), Exception)
 
 
-X = torch.arange(2 * 6 * 12.0).view(2, 6, 12)
+HEAD = """from __future__ import annotations
+import torch
+from torch import nn
+from gone.layers import Norm, Attend, init_, SIZE, Mixin, Model
+from gone.ops import attend, Causal
 
 
-@pytest.mark.parametrize(
-    ("made", "expected"),
-    [
-        (e.rearrange(X, "b t (h d) -> b h t d", h=3), X.view(2, 6, 3, 4).transpose(1, 2)),
-        (e.rearrange(X, "b ... -> b (...)"), X.flatten(1)),
-        (e.rearrange(X, "b t c -> c (t b)"), X.permute(2, 1, 0).reshape(12, 12)),
-        (e.rearrange(X, "b (h w) c -> b c h w", w=3), X.view(2, 2, 3, 12).permute(0, 3, 1, 2)),
-        (e.rearrange(X, "b t c -> b () t c"), X[:, None]),
-        (e.repeat(X, "b t c -> (b h) t c", h=3), X.repeat_interleave(3, 0)),
-        (e.repeat(X[0], "t c -> b t c", b=5), X[0].expand(5, -1, -1)),
-        (e.reduce(X, "b t c -> b c", "mean"), X.mean(1)),
-        (e.reduce(X, "b (t two) c -> b t c", "max", two=2), X.view(2, 3, 2, 12).amax(2)),
-        (e.einsum(X, X, "b i d, b j d -> b i j"), X @ X.mT),
-        (e.unpack(*e.pack([X, X[:, 0]], "b * c"), "b * c")[1], X[:, 0]),
-    ],
-)
-def test_einops_patterns(made: torch.Tensor, expected: torch.Tensor) -> None:
-    assert torch.equal(made, expected)
+def plain(dim):
+    return nn.Linear(dim, dim)
+
+"""
+CALLS = {
+    "Function": (
+        """
+    def __init__(self, dim):
+        super().__init__()
+        self.w = plain(dim)
+        init_(self.w.weight, std=0.02)
+
+    def forward(self, x):
+        h = self.w(x)
+        return attend(h, h, h, attn_bias=Causal())
+""",
+        "called at line 20",
+    ),
+    "Layer": (
+        """
+    def __init__(self, dim):
+        super().__init__()
+        self.norm = Norm(dim)
+        self.w = plain(dim)
+
+    def forward(self, x):
+        return self.w(self.norm(x))
+""",
+        "called at line 19",
+    ),
+    "InSequence": (
+        """
+    def __init__(self, dim):
+        super().__init__()
+        self.w = nn.Sequential(Attend(dim), plain(dim))
+
+    def forward(self, x):
+        return self.w(x)
+""",
+        "called at line 15",
+    ),
+    "Size": (
+        """
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.w = nn.Linear(dim, heads // SIZE)
+
+    def forward(self, x):
+        return self.w(x)
+""",
+        "called at line 15",
+    ),
+}
 
 
-def test_einops_patterns_that_do_not_fit_raise() -> None:
-    for pattern in ("b t -> t b", "b t (h d) -> b h t d", "b t c -> b t", "b t c"):
-        with pytest.raises(ValueError):
-            e.rearrange(X, pattern)
-    with pytest.raises(ValueError):
-        e.rearrange(X, "b t (h d) -> b h t d", h=5)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_missing_package_that_is_called_is_to_be_installed(tmp_path: Path, name: str) -> None:
+    body, words = CALLS[name]
+    (tmp_path / "mine.py").write_text(f"{HEAD}\nclass {name}(nn.Module):{body}")
+    with pytest.raises(UsageError) as said:
+        made = construct(load_target(f"{tmp_path / 'mine.py'}:{name}", console_err=io.StringIO()))
+        make_inputs(made)
+    assert str(said.value) == f"`gone` is not installed, and it is {words}: install it"
+
+
+def test_what_a_missing_base_class_should_have_given(tmp_path: Path) -> None:
+    source = f"""{HEAD}
+class Lacks(Model):
+    def __init__(self, dim):
+        super().__init__()
+        self.w = plain(dim)
+
+    def forward(self, x):
+        return self.shared(self.w(x))
+
+
+class NoForward(Model):
+    pass
+
+
+class Plain(Mixin):
+    pass
+"""
+    (tmp_path / "mine.py").write_text(source)
+    for name, at in (("Lacks", " at line 18"), ("NoForward", ""), ("Plain", "")):
+        with pytest.raises(UsageError) as said:
+            make_inputs(construct(load_target(f"{tmp_path / 'mine.py'}:{name}", console_err=io.StringIO())))
+        assert str(said.value) == f"`gone` is not installed, and it is called{at}: install it"
+
+
+def test_a_missing_package_that_nothing_calls_does_no_harm(tmp_path: Path) -> None:
+    source = f"""{HEAD}
+class Own(Model):
+    def __init__(self, dim: Norm, kind: Attend[int] = None):
+        super().__init__()
+        self.w = plain(dim)
+        init_(self.w.weight, std=0.02)
+        self.post_init()
+
+    def forward(self, x: Norm) -> Attend:
+        return self.w(x)
+"""
+    (tmp_path / "mine.py").write_text(source)
+    call = make_inputs(construct(load_target(f"{tmp_path / 'mine.py'}:Own", console_err=io.StringIO())))
+    assert (call.error, call.guesses) == (None, "x=[B 2, T 7, C 24]")
 
 
 @pytest.mark.parametrize(
