@@ -123,10 +123,12 @@ def check(
             convention that the module proves to use. The first tensor is [B, T, C] floats or [B, T] ids.
         causal: whether causal attention is meant (None: expected where the module shows it).
         layout: `btc`, `tbc` or `nc`, the axes of the first tensor.
-        select, ignore: codes to look for alone, or to leave out.
+        select, ignore: codes to look for alone, or to leave out; `AS2` stands for all that begin so.
 
-    Returns the findings, most telling first, and what was tried and held. `Report.failed` is True exactly
-    when a finding is an error. Raises UsageError for an unknown code, or where inputs cannot be guessed.
+    Comments `# attnscope: ignore[AS208]` in the module's source count; `pyproject.toml` does for the command
+    alone. Returns the findings, most telling first, and what was tried and held. `Report.failed` is True
+    exactly when a finding is an error. Raises UsageError for an unknown code, or where inputs cannot be
+    guessed.
     """
     from attnscope.checks.session import check_module
 
@@ -270,6 +272,7 @@ def trace_target(
     """
 
     from attnscope.crashes import Crash, diagnose
+    from attnscope.ignores import settled
     from attnscope.loader.importing import run_user_code
     from attnscope.recorder.preserve import global_state, seed_torch
     from attnscope.recorder.recording import Recording
@@ -280,8 +283,8 @@ def trace_target(
     prepared = prepare(request, ids)
     if prepared.crash is not None or prepared.call is None:
         assert prepared.crash is not None
-        findings = diagnose(prepared.crash)
-        return Trace(prepared.info(), tuple(tokens), None, tuple, tuple, findings=findings)
+        findings, notes, _ = settled(diagnose(prepared.crash))
+        return Trace(prepared.info(), tuple(tokens), None, tuple, tuple, findings=findings, notes=notes)
     module, call = prepared.module, prepared.call
 
     def run() -> Recording:
@@ -299,7 +302,8 @@ def trace_target(
     if recording.error is None:
         return result
     crash = Crash(recording.error, "forward", module, result.steps, type(module))
-    return replace(result, findings=diagnose(crash))
+    findings, notes, _ = settled(diagnose(crash))
+    return replace(result, findings=findings, notes=(*result.notes, *notes))
 
 
 def _embed(options: Options, tokens: Sequence[Token], encoding: str) -> tuple[Tensor, str]:

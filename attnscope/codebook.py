@@ -44,7 +44,7 @@ def explain(code: str) -> Explanation:
     if wanted in known:
         return _read(known[wanted])
     shown = "".join(c if c.isprintable() else "?" for c in code)[:40]
-    raise UsageError(f"there is no code {shown!r}", _hint(wanted, sorted(known)))
+    raise UsageError(f"there is no code {shown!r}", hint(wanted))
 
 
 def codes() -> tuple[Explanation, ...]:
@@ -52,7 +52,14 @@ def codes() -> tuple[Explanation, ...]:
     return tuple(_read(path) for _, path in sorted(_titles()))
 
 
-def _hint(wanted: str, known: list[str]) -> str:
+def names() -> tuple[str, ...]:
+    """Every code, in order; nothing of a rule but its first lines is read."""
+    return tuple(sorted(code for code, _ in _titles()))
+
+
+def hint(wanted: str) -> str:
+    """The code that is nearest to a wrong one, and which there are."""
+    known = list(names())
     if not known:
         return "no code is installed"
     digits = re.sub(r"\D", "", wanted)[:9]

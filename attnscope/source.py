@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType
 
 from attnscope.schema import Span
 
@@ -107,6 +108,66 @@ def _parse(filename: str, lines: tuple[str, ...]) -> SourceFile | None:
             calls[(position[2], position[3])] = parent
     plain = tuple(line.rstrip("\r\n") for line in lines)
     return SourceFile(filename, plain, tree, parents, exact, calls)
+
+
+def class_of(cls: type) -> tuple[SourceFile, ast.ClassDef] | None:
+    """The file and the `class` statement of a class: the one that holds its methods, not any of its name."""
+    codes = _codes(cls)
+    last: tuple[SourceFile, ast.ClassDef] | None = None
+    for name in dict.fromkeys([*(code.co_filename for code in codes), *_file_of(cls)]):
+        parsed = parse(name)
+        if parsed is None:
+            continue
+        named = [
+            node
+            for node in ast.walk(parsed.tree)
+            if isinstance(node, ast.ClassDef) and node.name == cls.__name__
+        ]
+        lines = [code.co_firstlineno for code in codes if code.co_filename == name]
+        held = [
+            node
+            for node in named
+            if any(node.lineno <= line <= (node.end_lineno or node.lineno) for line in lines)
+        ]
+        if held:
+            return parsed, max(held, key=lambda node: node.lineno)  # the innermost
+        if named and last is None:
+            last = parsed, named[-1]  # of two the later statement is the one that counts
+    return last
+
+
+def class_file(cls: type) -> str | None:
+    """The file in which a class stands, also where it cannot be parsed."""
+    found = class_of(cls)
+    if found is not None:
+        return found[0].name
+    return next(iter([*(code.co_filename for code in _codes(cls)), *_file_of(cls)]), None)
+
+
+def _codes(cls: type) -> list[CodeType]:
+    """The code of the methods that the class itself defines, as they stood before decorators."""
+    found = []
+    for item in list(vars(cls).values()):
+        if isinstance(item, property):
+            item = item.fget
+        elif isinstance(item, classmethod | staticmethod):
+            item = item.__func__
+        seen: set[int] = set()
+        while isinstance(item, FunctionType) and id(item) not in seen:
+            seen.add(id(item))
+            inner = vars(item).get("__wrapped__")
+            if not isinstance(inner, FunctionType):
+                found.append(item.__code__)
+            item = inner
+    return found
+
+
+def _file_of(cls: type) -> list[str]:
+    try:
+        file = inspect.getsourcefile(cls)
+    except (OSError, TypeError):
+        return []
+    return [file] if file else []
 
 
 def position_at(code: CodeType, lasti: int) -> Position | None:

@@ -17,7 +17,7 @@ ROOT = Path(attnscope.__file__).parent
 
 RANKS = {
     0: "schema diagnostic comparison errors source",
-    1: """text masks pooling codebook render
+    1: """text masks pooling codebook render selection ignores settings
         recorder axes steps attention parallel""",
     2: "layers loader inputs",
     3: "crashes targets checks",

@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import math
 from typing import Any
 
 from torch import nn
 
 from attnscope.schema import Span
-from attnscope.source import SourceFile, parse
-
-
-def class_node(module: nn.Module | type) -> tuple[SourceFile, ast.ClassDef] | None:
-    """The parsed file and the class statement of a module's class."""
-    cls = module if isinstance(module, type) else type(module)
-    try:
-        file = inspect.getsourcefile(cls)
-    except (OSError, TypeError):
-        return None
-    parsed = parse(file) if file else None
-    if parsed is None:
-        return None
-    for node in ast.walk(parsed.tree):
-        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-            return parsed, node
-    return None
+from attnscope.source import class_of
 
 
 def bases(module: nn.Module) -> list[type]:
@@ -37,7 +20,7 @@ def bases(module: nn.Module) -> list[type]:
 def declared(module: nn.Module, name: str) -> Span | None:
     """Where `self.name = …` or `self.register_buffer("name", …)` stands in the class."""
     for cls in bases(module):
-        found = class_node(cls)
+        found = class_of(cls)
         if found is None:
             continue
         file, node = found
@@ -69,7 +52,7 @@ def reads_outside_constructor(module: nn.Module, name: str) -> bool:
     """Whether any method of the class but `__init__` reads `self.name`, or reads attributes by computed
     names."""
     for cls in bases(module):
-        found = class_node(cls)
+        found = class_of(cls)
         if found is None:
             return True
         for method in found[1].body:

@@ -13,14 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnscope.checks import codes, run_checks, without_consequences
+from attnscope.checks import run_checks, without_consequences
 from attnscope.checks.lab import Lab
 from attnscope.checks.phases import half_notes, run_phases
+from attnscope.checks.settled import without_settled
 from attnscope.checks.subject import Subject
 from attnscope.diagnostic import Diagnostic, Report, Tried
 from attnscope.errors import UsageError
 from attnscope.loader import construct
 from attnscope.schema import ModelInfo
+from attnscope.selection import selection
 from attnscope.targets import Prepared, Request, prepare
 
 Progress = Callable[[str], None]
@@ -42,7 +44,8 @@ def check_target(
         from attnscope.crashes import diagnose
 
         assert prepared.crash is not None
-        findings = _chosen(diagnose(prepared.crash), wanted)
+        found = _chosen(diagnose(prepared.crash), wanted)
+        findings, ignored = without_settled(prepared.built.module, found, found, wanted, False)
         names = {"construct": "construct", "load": "state_dict", "move": "cast"}
         tried = (
             Tried(
@@ -51,7 +54,7 @@ def check_target(
                 False,
             ),
         )
-        return Report(request.target, findings, tried, model=info)
+        return Report(request.target, findings, tried, model=info, notes=ignored)
     return check_subject(subject_of(prepared), info, wanted, progress)
 
 
@@ -138,39 +141,19 @@ def check_subject(
     title = subject.title or type(subject.module).__name__
     kept = without_consequences(findings)
     notes += _left_out(findings, kept)
+    whole = lab.own.error is None and not lab.spent
+    shown, ignored = without_settled(subject.module, findings, _chosen(kept, wanted), wanted, whole)
     return Report(
         info.target if info is not None and info.target else title,
-        _chosen(kept, wanted),
+        shown,
         tuple(tried),
         model=info,
-        notes=tuple(notes),
+        notes=(*ignored, *notes),
         extra={
             "tolerance": lab.tolerance,
             "precision": "float64" if lab.precise else str(subject.dtype or "float32"),
         },
     )
-
-
-def selection(select: Collection[str], ignore: Collection[str]) -> frozenset[str] | None:
-    """The codes that are looked for; None for all. Raises UsageError for a code that does not exist."""
-    known = known_codes()
-    for option, given in (("--select", select), ("--ignore", ignore)):
-        for code in given:
-            if code.upper() not in known:
-                from attnscope.text import unknown
-
-                raise unknown(f"code of {option}", code, sorted(known))
-    if not select and not ignore:
-        return None
-    chosen = {code.upper() for code in select} or set(known)
-    return frozenset(chosen - {code.upper() for code in ignore})
-
-
-def known_codes() -> frozenset[str]:
-    """Codes of crashes and of silent faults."""
-    from attnscope.codebook import codes as explained
-
-    return frozenset(one.code for one in explained()) | frozenset(codes())
 
 
 def _chosen(findings: Sequence[Diagnostic], wanted: Collection[str] | None) -> tuple[Diagnostic, ...]:

@@ -23,6 +23,7 @@ from attnscope.cli.target_options import (
     StateDict,
 )
 from attnscope.errors import UsageError
+from attnscope.selection import expand, split
 
 EXAMPLES = (
     "attnscope check multihead",
@@ -48,11 +49,15 @@ def run(
     state_dict: StateDict = None,
     select: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--select", metavar="CODES", help="Look for these codes alone, by commas (repeatable)."),
+        typer.Option(
+            "--select",
+            metavar="CODES",
+            help="Look for these codes alone, by commas: AS201, or AS2 for all that begin so (repeatable).",
+        ),
     ] = None,
     ignore: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--ignore", metavar="CODES", help="Leave these codes out, by commas (repeatable)."),
+        typer.Option("--ignore", metavar="CODES", help="Leave these codes out, named likewise (repeatable)."),
     ] = None,
     format: Format = None,
     output: Output = None,
@@ -64,10 +69,20 @@ def run(
 
     Tokens and batch entries are changed, permuted and padded, weights are compared with the softmax of q @ k,
     and the cache with the whole text. Exit code 1 when a fault was found, 0 when none was.
+
+    `# attnscope: ignore[AS208]` on a line settles what is found there. [tool.attnscope] of pyproject.toml
+    has the keys select, ignore, causal and per-file; --select, --ignore and --causal win over it.
     """
     to = destination(format, output, width, color)
     if target is None:
         raise UsageError("check takes a target", "for example attnscope check my_model.py:Attention")
+    from attnscope.settings import choose
+
+    for option, given in (("--select", select), ("--ignore", ignore)):
+        if given is not None:
+            expand(given, option)
+    chosen = choose(target, split(select or ()), split(ignore or ()), causal)
+
     from attnscope.checks.session import check_target
     from attnscope.targets import Request
 
@@ -79,7 +94,7 @@ def run(
         batch,
         length,
         layout,
-        causal,
+        chosen.causal,
         seed,
         dtype,
         device,
@@ -88,20 +103,14 @@ def run(
     keep_stdout_apart()
     report = check_target(
         request,
-        select=_codes("--select", select),
-        ignore=_codes("--ignore", ignore),
+        select=chosen.select,
+        ignore=chosen.ignore,
         progress=_progress if sys.stderr.isatty() else None,
     )
+    report = chosen.applied(report)
     send(to, report, "check")
     if report.failed:
         raise typer.Exit(1)
-
-
-def _codes(option: str, given: list[str] | None) -> tuple[str, ...]:
-    names = tuple(name.strip() for item in given or () for name in item.split(",") if name.strip())
-    if given and not names:
-        raise UsageError(f"{option} names no code", "for example AS201")
-    return names
 
 
 def _progress(what: str) -> None:

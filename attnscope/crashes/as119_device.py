@@ -28,11 +28,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from attnscope.crashes.scene import Scene, class_node
+from attnscope.crashes.scene import Scene
 from attnscope.crashes.syntax import settings
 from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
-from attnscope.source import parse
+from attnscope.source import class_of
 
 CODE = "AS119"
 _FACTORIES = (
@@ -171,22 +171,15 @@ def _holder(scene: Scene, top: Any, known: set[int], stranger: Any) -> Any:
             if any(
                 item is stranger or (is_module(item) and id(stranger) in registered(item)) for item in items
             ):
-                klass = class_node(type(module))
+                held = class_of(type(module))
                 span = None
-                if klass is not None:
+                if held is not None:
+                    file, klass = held
                     place = next((one for one in settings(klass) if one.name == name), None)
-                    file = _file_of(scene, type(module))
-                    if place is not None and file is not None:
+                    if place is not None:
                         span = file.node_span(place.target)
                 return module, name, type(value).__name__, span
     return None
-
-
-def _file_of(scene: Scene, cls: type) -> Any:
-    from attnscope.crashes.scene import class_file
-
-    name = class_file(cls)
-    return parse(name) if name else None
 
 
 def _attribute(scene: Scene) -> Diagnostic | None:

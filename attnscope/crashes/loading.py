@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnscope.crashes.frames import chain
-from attnscope.crashes.scene import Scene, class_file, class_node
+from attnscope.crashes.scene import Scene
 from attnscope.crashes.syntax import settings
 from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Label
-from attnscope.source import parse
+from attnscope.source import class_of
 
 PREFIXES = ("_orig_mod.", "module.", "model.", "_fsdp_wrapped_module.", "transformer.", "net.", "backbone.")
 _SIZE = re.compile(
@@ -136,9 +136,9 @@ def _place(module: Any, path: list[str], text: str) -> Label | None:
             break
         if type(current).__module__.startswith("torch."):
             break
-        klass, file = class_node(type(current)), class_file(type(current))
-        parsed = parse(file) if file else None
-        if klass is not None and parsed is not None:
+        held = class_of(type(current))
+        if held is not None:
+            parsed, klass = held
             setting = next((one for one in settings(klass) if one.name == part), None)
             if setting is not None:
                 best = Label(parsed.node_span(setting.target), text)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -27,7 +25,7 @@ from attnscope.crashes.values import (
 )
 from attnscope.diagnostic import Diagnostic, Label
 from attnscope.schema import Span, Step, TensorInfo
-from attnscope.source import SourceFile, parse, position_of
+from attnscope.source import SourceFile, class_file, class_of, parse, position_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +167,8 @@ class Scene:
         if self.reader is not None and self.reader.body.klass is not None:
             return self.reader.body.klass
         if self.cls is not None:
-            return class_node(self.cls)
+            found = class_of(self.cls)
+            return found[1] if found is not None else None
         return None
 
     @cached_property
@@ -193,10 +192,10 @@ class Scene:
             if kind in seen or kind.__module__.startswith("torch."):
                 continue
             seen.add(kind)
-            node, name = class_node(kind), class_file(kind)
-            file = parse(name) if name else None
-            if node is None or file is None:
+            held = class_of(kind)
+            if held is None:
                 continue
+            file, node = held
             view = Scene(self.crash)
             view.__dict__.update(klass=node, file=file, shot=None, settings=settings(node))
             found.append(view)
@@ -355,33 +354,6 @@ class Scene:
                 seen.add(key)
                 kept.append(one)
         return Diagnostic(code, "error", message, span, label, tuple(kept[:3]), tuple(notes), help)
-
-
-def class_file(cls: type) -> str | None:
-    """The file in which a class's methods stand."""
-    for item in vars(cls).values():
-        if isinstance(item, FunctionType):
-            return item.__code__.co_filename
-    try:
-        return inspect.getsourcefile(cls)
-    except (TypeError, OSError):
-        return None
-
-
-def class_node(cls: type) -> ast.ClassDef | None:
-    """The `class` statement of a class, found by the lines of its methods."""
-    name = class_file(cls)
-    parsed = parse(name) if name else None
-    if parsed is None:
-        return None
-    lines = [item.__code__.co_firstlineno for item in vars(cls).values() if isinstance(item, FunctionType)]
-    found = [
-        node for node in ast.walk(parsed.tree) if isinstance(node, ast.ClassDef) and node.name == cls.__name__
-    ]
-    for node in found:
-        if any(node.lineno <= line <= (node.end_lineno or node.lineno) for line in lines):
-            return node
-    return found[-1] if found else None
 
 
 def twin_of(info: TensorInfo) -> Any:

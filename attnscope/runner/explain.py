@@ -12,6 +12,7 @@ from torch import nn
 
 from attnscope.crashes import Crash, Phase, diagnose
 from attnscope.diagnostic import Diagnostic, Report
+from attnscope.ignores import settled
 from attnscope.recorder.recording import Recording
 from attnscope.runner.calls import MEMORY
 from attnscope.runner.memory import Kept
@@ -64,7 +65,8 @@ def _report(
         "phase": crash.phase,
         "exception": {"type": type(crash.error).__qualname__, "message": _words(crash.error)},
     }
-    return Report(target, tuple(findings), trace=trace, notes=tuple(notes), extra=extra)
+    kept, ignored, _ = settled(findings)
+    return Report(target, kept, trace=trace, notes=(*ignored, *notes), extra=extra)
 
 
 def _words(error: BaseException) -> str:
