@@ -31,70 +31,73 @@ the softmax. If the module is meant to see everything, say `--no-causal`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from attnscope.checks.decoding import parameters_of
+from attnscope.checks.evidence import evidence_of
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import Leak, leak_of
 from attnscope.checks.places import counted, num
-from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
+from attnscope.checks.severity import severity
+from attnscope.diagnostic import Diagnostic, Label, Tried
 
 CODE = "AS201"
-_DELIBERATE = ("window", "prefix", "block")
+_MINE = ("shifted", "open", "heads", "other", "elsewhere", "window", "prefix", "block")
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if not lab.causal or lab.influence is None:
         return
     leak = leak_of(lab)
-    total = leak.total
-    held = leak.kind in ("none", "prefix")
-    if leak.kind == "prefix":
+    finding = _finding(lab, leak) if leak.kind in _MINE else None
+    if leak.kind == "prefix" and finding is None:
         yield Tried("future", f"only the first {leak.by} tokens are seen by those before them", True)
     else:
+        held = leak.kind in ("none", *_MINE) and finding is None
         yield Tried(
             "future",
-            f"{len(leak.pairs)} of {counted(total, 'pair')} leak"
-            + (f" (above {num(lab.tolerance)})" if held else ""),
+            f"{len(leak.pairs)} of {counted(leak.total, 'pair')} leak"
+            + ("" if leak.pairs else f" (above {num(lab.tolerance)})")
+            + (", as is meant" if leak.pairs and held else ""),
             held,
         )
-    finding = _finding(lab, leak)
     if finding is not None:
         yield finding
 
 
+def proof_of(leak: Leak) -> str:
+    """The row of the severity table: heads of which some are causal are one mask's only where there is
+    one."""
+    masked = leak.map is not None and leak.map.found.mask_serial is not None
+    return "other" if leak.kind == "heads" and not masked else leak.kind
+
+
 def _finding(lab: Lab, leak: Leak) -> Diagnostic | None:
-    if leak.kind not in ("shifted", "open", "heads", "other", "elsewhere", *_DELIBERATE):
+    evidence = evidence_of(lab)
+    judged = severity(proof_of(leak), {one.kind for one in evidence})
+    if judged is None:
         return None
-    meant = lab.evidence_of_causal
-    severity: Severity = "error"
-    strong = any(word in meant for word in ("flag", "called", "--causal"))
-    if (leak.kind in _DELIBERATE and not strong) or (leak.kind in ("open", "elsewhere") and not meant):
-        severity = "note"
-    if leak.kind in ("other", "heads") and not meant and not _has_mask(lab, leak):
-        severity = "note"
-    if leak.kind == "prefix":
-        return None
-    if leak.kind == "open" and "triang" not in meant and _takes_a_mask(lab):
-        severity = "note"
     t, s, moved = leak.pairs[0]
     seen = f"output token {t} moves by {num(moved)} of the largest output when input token {s} is changed"
     if leak.weight:
         seen += f"; the largest weight on a later key is {num(leak.weight)}"
     notes = [seen]
-    if severity == "note":
-        notes.append("whether causal attention is meant cannot be seen: --causal or --no-causal says it")
-    elif meant and lab.subject.causal is None:
-        notes.append(f"causal attention is meant: {meant}")
     labels = []
+    for_it = next((one for one in evidence if one.kind != "off"), None)
+    against = next((one for one in evidence if one.kind == "off"), None)
+    if judged == "note":
+        told = "whether causal attention is meant cannot be seen"
+        notes.append(f"{against.text if against else told}: --causal or --no-causal says it")
+    elif for_it is not None and for_it.kind != "said":
+        notes.append(f"causal attention is meant: {for_it.text}")
     span = lab.span(leak.event)
     applied = lab.span(leak.map.event) if leak.map is not None else None
     if applied is not None and span is not None and applied.line != span.line:
         labels.append(Label(applied, "the weights on later keys are made here"))
+    if judged == "error" and for_it is not None and for_it.where not in (None, span, applied):
+        labels.append(Label(for_it.where, for_it.text))
     return Diagnostic(
         CODE,
-        severity,
+        judged,
         _message(leak),
         span,
         _label(leak),
@@ -105,25 +108,13 @@ def _finding(lab: Lab, leak: Leak) -> Diagnostic | None:
     )
 
 
-def _takes_a_mask(lab: Lab) -> bool:
-    """`forward` has an argument for a mask that nothing was given for: whoever calls it brings the mask."""
-    known = parameters_of(lab.subject.module)
-    return any(
-        re.search(r"mask|attn_bias|attention_bias", name) and "pad" not in name
-        for name, parameter in known.items()
-        if parameter.default is None and lab.subject.arguments.get(name) is None
-    )
-
-
-def _has_mask(lab: Lab, leak: Leak) -> bool:
-    return leak.map is not None and leak.map.found.mask_serial is not None
-
-
 def _message(leak: Leak) -> str:
     match leak.kind:
         case "shifted":
             return f"each token sees {counted(leak.by, 'token')} after it"
         case "open":
+            if leak.mask is not None or leak.owner:
+                return "every token sees every later token: the mask does not follow the order"
             return "every token sees every later token: no mask is applied"
         case "window":
             return f"each token sees {counted(leak.by, 'token')} on both sides"

@@ -36,10 +36,12 @@ from torch import Tensor
 
 from attnscope.checks.as201_future import grid
 from attnscope.checks.decoding import parameters_of
+from attnscope.checks.evidence import evidence_of
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import leak_of, speaks_of_mask
 from attnscope.checks.places import counted, declared, num
-from attnscope.diagnostic import Diagnostic, Label, Tried
+from attnscope.checks.severity import severity
+from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
 
 CODE = "AS204"
 _SOURCE = re.compile(
@@ -51,13 +53,15 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if lab.causal:
         leak = leak_of(lab)
         if leak.kind == "dropped":
-            yield _dropped(lab)
+            judged = severity("dropped", {one.kind for one in evidence_of(lab)})
+            if judged is not None:
+                yield _dropped(lab, judged)
             return
     yield from _argument(lab)
     yield from _source(lab)
 
 
-def _dropped(lab: Lab) -> Diagnostic:
+def _dropped(lab: Lab, judged: Severity) -> Diagnostic:
     leak = leak_of(lab)
     softmax = lab.span(leak.map.event) if leak.map is not None else None
     labels = [Label(softmax, "the scores come here without it")] if softmax is not None else []
@@ -84,7 +88,7 @@ def _dropped(lab: Lab) -> Diagnostic:
     t, s, moved = leak.pairs[0]
     return Diagnostic(
         CODE,
-        "error",
+        judged,
         message,
         span,
         label,

@@ -29,21 +29,29 @@ Cure: divide `q @ kᵀ` once by the square root of the size that it sums over: t
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from attnscope.checks.intent import words_of
+import numpy as np
+
+from attnscope.checks.evidence import mask_sources
 from attnscope.checks.lab import Lab
-from attnscope.checks.lineage import PLAIN, contraction
-from attnscope.checks.maps import Map
+from attnscope.checks.leaks import held
+from attnscope.checks.lineage import PLAIN, Lineage, contraction
+from attnscope.checks.maps import NOTHING, Map
 from attnscope.checks.places import num
-from attnscope.checks.subject import parts
-from attnscope.diagnostic import Diagnostic, Label, Tried
+from attnscope.checks.severity import Kind, severity
+from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
+from attnscope.recorder.capture import Product
 
 CODE = "AS208"
+_DESIGNS = (
+    "GPT-Neo and T5 leave 1/√D out by design; where that is meant, `# attnscope: ignore[AS208]` on the line "
+    "or `--ignore AS208` says so"
+)
+_ONE = "an explicit factor of 1 stands there: meant, as it seems"
 _HARMLESS = PLAIN | frozenset(
     {
         "add",
@@ -62,66 +70,57 @@ _HARMLESS = PLAIN | frozenset(
         "maximum",
     }
 )
-# Architectures that leave the scale out, or put it into their initialisation.
-_UNSCALED = re.compile(
-    r"T5|GPTNeo(?!X)|Luong|Bahdanau|NonLocal|Non_?local|SAGAN|PositionAttention|DANet|PAM|Pointer", re.I
-)
-# Names of a scale that can be set, or is learned.
-_OWN_SCALE = re.compile(
-    r"temperature|multiplier|query_pre_attn_scalar|logit_scale|(^|_)mup|inv_norm_factor|^tau$|use_scale|scale_attn",
-    re.I,
-)
 
 
 @dataclass(frozen=True)
 class Scale:
     """`found` is what q·k is multiplied by; `size` the number of terms that q·k sums; `factors` the single
-    ones."""
+    ones that are not 1; `explicit` says that one stands there, be it 1."""
 
     found: float
     size: int
     factors: tuple[tuple[float, int], ...]
     event: int
+    explicit: bool = False
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
-    said: set[str] = set()
+    told = False
     for one in lab.maps:
         scale = scale_of(one, lab)
         if scale is None:
             continue
         expected = scale.size**-0.5
         close = math.isclose(scale.found, expected, rel_tol=1e-2)
-        shown = f"{num(scale.found)}; 1/√{scale.size} is {num(expected)}"
         fault = None if close else _fault(scale, one, lab)
-        if "scale" not in said:
-            said.add("scale")
-            yield Tried("scale", shown, fault is None)
-        if fault is None or "fault" in said:
-            continue
-        said.add("fault")
-        message, label, help_ = fault
-        product = lab.span(scale.event)
-        span = lab.span(scale.factors[-1][1]) if scale.factors else product
-        labels = (
-            [Label(product, f"sums {scale.size} terms")] if product is not None and product != span else []
-        )
-        for factor, index in scale.factors[:-1]:
-            where = lab.span(index)
-            if where is not None and where != span:
-                labels.append(Label(where, f"multiplied by {num(factor)} here"))
-        intended = not _intended(one, lab)
-        yield Diagnostic(
-            CODE,
-            "error" if intended else "note",
-            message,
-            span,
-            label,
-            tuple(labels),
-            () if intended else ("this is a design of its own in some architectures",),
-            help_,
-            _evidence(scale, one, lab),
-        )
+        missing = fault is not None and math.isclose(abs(scale.found), 1.0, rel_tol=4e-3)
+        proof = "scale missing" if missing else "scale wrong"
+        judged = None if fault is None else severity(proof, meant(scale, one, lab))
+        if not told or judged is not None:
+            shown = f"{num(scale.found)}; 1/√{scale.size} is {num(expected)}"
+            yield Tried("scale", shown, judged is None)
+            told = True
+        if fault is not None and judged is not None:
+            yield _finding(lab, scale, one, fault, judged, missing)
+            return
+
+
+def _finding(
+    lab: Lab, scale: Scale, one: Map, fault: tuple[str, str, str], judged: Severity, missing: bool
+) -> Diagnostic:
+    message, label, help_ = fault
+    product = lab.span(scale.event)
+    span = lab.span(scale.factors[-1][1]) if scale.factors else product
+    labels = [Label(product, f"sums {scale.size} terms")] if product is not None and product != span else []
+    for factor, index in scale.factors[:-1]:
+        where = lab.span(index)
+        if where is not None and where != span:
+            labels.append(Label(where, f"multiplied by {num(factor)} here"))
+    notes = () if not missing else (_ONE,) if judged == "note" and scale.explicit else (_DESIGNS,)
+    return Diagnostic(
+        CODE, judged, message, span, label, tuple(labels), notes, help_,
+        _evidence(scale, one, lab),
+    )  # fmt: skip
 
 
 def _evidence(scale: Scale, one: Map, lab: Lab) -> tuple[tuple[str, ...], ...]:
@@ -152,7 +151,8 @@ def scale_of(one: Map, lab: Lab) -> Scale | None:
         inner = float(given) if isinstance(given, int | float) else size**-0.5
         if given is not None and not isinstance(given, int | float):
             return None
-        return Scale(value * inner, size, (*factors, (inner, product.event)), product.event)
+        explicit = given is not None or _explicit(lineage, product)
+        return Scale(value * inner, size, (*factors, (inner, product.event)), product.event, explicit)
     if event.op.name not in ("matmul", "mm", "bmm", "baddbmm", "einsum"):
         return None
     refs = lineage.refs(event)
@@ -172,6 +172,7 @@ def scale_of(one: Map, lab: Lab) -> Scale | None:
     path = lineage.score_path(found)
     if path is None:
         return None
+    explicit = _explicit(lineage, product)
     for index in path:
         step = lineage.events[index]
         name = step.op.name.rstrip("_")
@@ -184,9 +185,15 @@ def scale_of(one: Map, lab: Lab) -> Scale | None:
         if scaled is None or scaled[1]:
             return None
         value *= scaled[0]
+        explicit = True
         if not math.isclose(scaled[0], 1.0):
             factors.append((scaled[0], index))
-    return Scale(value, size_, tuple(factors), product.event)
+    return Scale(value, size_, tuple(factors), product.event, explicit)
+
+
+def _explicit(lineage: Lineage, product: Product) -> bool:
+    """Whether a number multiplies queries or keys on their way into the product."""
+    return lineage.gain(product.left).explicit or lineage.gain(product.right).explicit
 
 
 def _fault(scale: Scale, one: Map, lab: Lab) -> tuple[str, str, str] | None:
@@ -240,52 +247,41 @@ def _others(lab: Lab, one: Map, size: int) -> list[tuple[str, float]]:
     return [(f"{n} ({what})", n**-0.5) for n, what in made.items() if n > 1 and n != size]
 
 
-def _intended(one: Map, lab: Lab) -> bool:
-    """Whether a module may well mean its scale: an architecture without one, or a scale that can be set."""
-    module = lab.made_by(one.found.call)
-    product = one.found.product
+def meant(scale: Scale, one: Map, lab: Lab) -> set[Kind]:
+    """What of the data flow shows that a module means its scale: never a name, always a step."""
+    found, lineage = one.found, lab.lineage
+    product = found.product
     if product is None:
-        return True
-    lineage = lab.lineage
-    for path, part in parts(lab.subject.module):
-        del path
-        if type(part).__module__.startswith("torch.nn"):
-            continue
-        if _UNSCALED.search(type(part).__name__):
-            return True
-        for name, value in list(vars(part).items()):
-            if "scal" in name and (value is False or (type(value) in (int, float) and value == 1)):
-                return True  # switched off, or said to be 1
-        if any(_OWN_SCALE.search(word) for word in words_of(part)) or _said(part):
-            return True
-    del module
+        return set()
+    kinds: set[Kind] = {"factor"} if scale.explicit else set()
     anchors = lineage.gain(product.left).anchors | lineage.gain(product.right).anchors
-    kinds = {lineage.events[i].op.name if i >= 0 else "argument" for i in anchors}
-    if not kinds & {"linear", "matmul", "mm", "bmm", "einsum", "addmm"}:
-        return True  # raw states or convolutions: dot-product attention of other kinds
-    if len(lineage.gain(product.left).anchors | lineage.gain(product.right).anchors) and any(
-        kind in ("argument", "embedding") or kind.startswith("conv") for kind in kinds
-    ):
-        return True
-    path_ = lineage.score_path(one.found) or []
-    for index in path_:
+    made = {lineage.events[i].op.name if i >= 0 else "argument" for i in anchors}
+    projected = made & {"linear", "matmul", "mm", "bmm", "einsum", "addmm"}
+    if not projected or any(kind in ("argument", "embedding") or kind.startswith("conv") for kind in made):
+        kinds.add("raw")
+    scores = lineage.offspring(product.event)
+    arguments = {serial for _, serial in lab.recording.arguments}
+    for index in lineage.score_path(found) or []:
         event = lineage.events[index]
+        if event.op.name.rstrip("_") not in ("add", "sub"):
+            continue
         for ref in lineage.refs(event):
-            made = lineage.ancestors(ref)
-            bias = any(
-                lineage.events[i].op.name == "embedding"
-                for i in (lineage.producer.get(s, -1) for s in made)
-                if i >= 0
-            )
-            if event.op.name.rstrip("_") == "add" and bias and not lineage._from(ref, product.event):
-                return True  # a bucketed relative bias, as in T5
-    return False
+            if ref in scores:
+                continue
+            sources = mask_sources(lab, ref)
+            if sources & lineage.learned or any(
+                lineage.events[lineage.producer[s]].op.name == "embedding"
+                for s in sources if s in lineage.producer
+            ):  # fmt: skip
+                kinds.add("bias")
+            elif sources & arguments and _many_valued(held(lab, ref)):
+                kinds.add("given bias")
+    return kinds
 
 
-def _said(part: object) -> bool:
-    """Whether the source says in words that there is no scaling."""
-    try:
-        source = inspect.getsource(type(part))
-    except (OSError, TypeError):
+def _many_valued(values: Any) -> bool:
+    """More numbers than a mask has that allows and blocks."""
+    if values is None or values.dtype == np.bool_:
         return False
-    return re.search(r"(no|without) scal(ing|e)\b|unscaled dot|not scaled", source, re.I) is not None
+    finite = values[np.isfinite(values) & (values > NOTHING)]
+    return bool(np.unique(finite).size > 2)

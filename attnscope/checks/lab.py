@@ -399,15 +399,6 @@ class Lab:
         """Whether causal attention is meant: said so, or shown by the module."""
         return self.subject.causal is not False
 
-    @cached_property
-    def evidence_of_causal(self) -> str:
-        """Why it is known that causal attention is meant; empty when it is only the default."""
-        from attnscope.checks.intent import evidence
-
-        if self.subject.causal:
-            return "causal attention is what --causal asks for"
-        return evidence(self)
-
     # -- where things show --------------------------------------------------------------------------------
 
     def made_by(self, call: int) -> nn.Module | None:

@@ -119,6 +119,13 @@ def visible(one: Map) -> Any:
     return np.nan_to_num(weights, nan=0.0).__abs__().max(axis=0)
 
 
+def later_weight(one: Map, lab: Lab) -> float:
+    """The largest weight on a later key; 0 where there is none that counts."""
+    later = ~np.tri(lab.length, dtype=bool)
+    weight = float(visible(one)[later].max()) if later.any() else 0.0
+    return weight if weight > SMALL else 0.0
+
+
 def is_over_tokens(one: Map, lab: Lab) -> bool:
     """Queries and keys are both the module's own tokens."""
     if one.applied is None or one.applied.shape[1:] != (lab.length, lab.length):
@@ -132,9 +139,9 @@ def _of_map(one: Map, lab: Lab) -> Leak | None:
     seen = visible(one)
     n = lab.length
     later = ~np.tri(n, dtype=bool)
-    weight = float(seen[later].max()) if later.any() else 0.0
+    weight = later_weight(one, lab)
     softmaxed = one.weights
-    if weight <= SMALL:
+    if not weight:
         if softmaxed is not None and np.nan_to_num(softmaxed).max(axis=0)[later].max(initial=0.0) > SMALL:
             return Leak("after", map=one, event=after_event(one, lab) or one.event)
         return None
@@ -145,7 +152,7 @@ def _of_map(one: Map, lab: Lab) -> Leak | None:
     past = np.tri(n, k=-1, dtype=bool)
     if not edge[past].any():
         return Leak("inverted", event=span, **common)
-    if edge.all():
+    if (edge == edge[:1]).all():  # every query sees the same keys: of padding, if any, and not of order
         return _open(one, lab, common)
     for by in range(1, n - 1):
         if (edge == np.tri(n, k=by, dtype=bool)).all():
@@ -299,16 +306,22 @@ def dropped_mask(one: Map, lab: Lab) -> tuple[int | None, str, dict[str, Any]] |
             fallback = index
     if fallback is not None:
         return fallback, "", {"op": lineage.events[fallback].op.name}
-    from attnscope.checks.intent import is_triangle
     from attnscope.checks.subject import parts
 
     read = set(lab.recording.leaves.values())
     for path, part in parts(lab.recording.root):
         for name, buffer in (vars(part).get("_buffers") or {}).items():
-            if buffer is not None and is_triangle(buffer) and id(buffer) not in read:
+            if buffer is not None and id(buffer) not in read and triangle(_corner(buffer)) is not None:
                 owner = f"{path}.{name}" if path else name
                 return None, owner, {"module": part, "name": name}
     return None
+
+
+def _corner(buffer: Any) -> Any:
+    """The first rows and columns of a tensor's last two axes, which are enough to see a triangle."""
+    if buffer.is_meta or buffer.is_complex() or buffer.dim() < 2:
+        return None
+    return buffer.detach().reshape(-1, *buffer.shape[-2:])[:1, :64, :64].float().cpu().numpy()
 
 
 def _holds_triangle(event: Any, lab: Lab) -> bool:

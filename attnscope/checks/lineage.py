@@ -51,7 +51,8 @@ class Gain:
     """By how much a tensor was scaled since its anchor (the layer that made it).
 
     `factor` is None where it cannot be told (a norm, a learned or per-head scale in between); `parts` are the
-    single factors with the event of each; `anchors` are the events that the way back ends at.
+    single factors with the event of each; `anchors` are the events that the way back ends at;
+    `explicit` says that a number multiplies on the way, be it 1.
     """
 
     factor: float | None
@@ -59,6 +60,7 @@ class Gain:
     anchors: frozenset[int] = frozenset()
     learned: bool = False
     normed: bool = False
+    explicit: bool = False
 
 
 @dataclass
@@ -184,7 +186,9 @@ class Lineage:
                     return Gain(None, before.parts, before.anchors, learned=True, normed=before.normed)
                 whole = None if before.factor is None else before.factor * factor
                 part = ((factor, index),) if not math.isclose(factor, 1.0) else ()
-                return Gain(whole, (*before.parts, *part), before.anchors, before.learned, before.normed)
+                return Gain(
+                    whole, (*before.parts, *part), before.anchors, before.learned, before.normed, True
+                )
         if name == "neg":
             return self.gain(active[0])
         return self._measured(serial, index, active)
@@ -201,7 +205,7 @@ class Lineage:
         ratio = _size(outside) / max(_size(inside), 1e-300)
         if abs(ratio - 1.0) > 5e-3:
             return Gain(None, before.parts, before.anchors, before.learned, normed=True)
-        return Gain(before.factor, before.parts, before.anchors, before.learned, before.normed)
+        return before
 
     def _gate(self, serial: int) -> int | None:
         """The latest tensor that every way back to the input passes."""

@@ -15,7 +15,7 @@ from attnscope.checks.session import _given
 from attnscope.diagnostic import Diagnostic
 
 # What a design leaves open is said as a note there, and nothing else.
-NOTED = {"T5Attention": {"AS208"}, "EncoderUnsaid": {"AS201"}, "OptionalMaskUnsaid": {"AS201"}}
+NOTED = {"EncoderUnsaid": {"AS201"}, "OptionalMaskUnsaid": {"AS201"}}
 
 
 @pytest.mark.parametrize("name", styles.STYLES)

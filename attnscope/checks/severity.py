@@ -1,0 +1,78 @@
+"""How bad a proven fault is: one pure function of what was proved and of the kinds of evidence, in one table.
+
+A proof is an experiment's; evidence is what shows, as data, what is meant (`evidence.py`). Nothing else has a
+say: no name, no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attnscope.diagnostic import Severity
+
+Kind = Literal[
+    "said",  # the user's --causal, causal=True
+    "flag",  # a flag of exactly the field's name for it is True in this very module or call
+    "off",  # such a flag is False, or a switch that would mask is off
+    "triangle",  # the module builds or registers a causal triangle
+    "handed",  # the mask that it was handed is a causal triangle
+    "siblings",  # the other attentions over the same tokens are causal
+    "decodes",  # it predicts the ids of its own sequence beside another sequence that it reads
+    "factor",  # an explicit factor stands on the way of q·k to the softmax
+    "bias",  # a learned bias is added to the scores
+    "given bias",  # a bias of many values is added to the scores, and was handed in
+    "raw",  # what is multiplied are no projections: states, embeddings, feature maps
+    "scores",  # the argument meets the scores, or the weights, and no query, key or value
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """`bare` is the severity without any evidence (None: nothing is reported), `error` the kinds any of which
+    make it an error, `instead` the kinds that speak against it, unless the user said otherwise."""
+
+    proof: str
+    bare: Severity | None
+    reason: str
+    error: frozenset[Kind] = frozenset()
+    instead: Mapping[Kind, Severity | None] = field(default_factory=dict)
+
+
+_ANY: frozenset[Kind] = frozenset({"said", "flag", "triangle", "handed", "siblings", "decodes"})
+_EXPLICIT: frozenset[Kind] = frozenset({"said", "flag"})
+
+ROWS: tuple[Row, ...] = (
+    Row("open", "note", "an encoder has no causal mask either: as often meant as not", _ANY, {"off": None}),
+    Row("shifted", "error", "a full triangle that ends late is a causal mask that misses its diagonal",
+        instead={"off": "note"}),
+    Row("dropped", "error", "a mask that is made and reaches no score was meant to",
+        instead={"off": "note"}),
+    Row("heads", "error", "one mask for all heads is meant where some heads are causal by it",
+        instead={"off": "note"}),
+    Row("other", "note", "masks of graphs, segments and permutations show later tokens on purpose",
+        _ANY, {"off": None}),
+    Row("window", "note", "a band to both sides is an encoder's local attention", _EXPLICIT, {"off": None}),
+    Row("block", "note", "whole blocks are seen on purpose: frames, patches, chunks", _EXPLICIT,
+        {"off": None}),
+    Row("prefix", None, "a prefix that all may see is a language model's design", frozenset({"said"})),
+    Row("elsewhere", "note", "tokens may be mixed on purpose where no attention is causal", _ANY,
+        {"off": "note"}),
+    Row("scale missing", "error", "nearly every design needs 1/√D, and no step shows that it is left out on"
+        " purpose", instead={"factor": "note", "given bias": "note", "raw": "note", "bias": None}),
+    Row("scale wrong", "error", "a factor that is another formula than 1/√D was meant to be it",
+        instead={"raw": "note"}),
+)  # fmt: skip
+_TABLE = {row.proof: row for row in ROWS}
+_ORDER: tuple[Severity | None, ...] = (None, "note", "warning", "error")
+
+
+def severity(proof: str, kinds: Collection[Kind]) -> Severity | None:
+    """How bad `proof` is beside these kinds of evidence; None where it is not to be reported."""
+    row = _TABLE[proof]
+    if "said" not in kinds or "said" not in row.error:
+        against = [row.instead[kind] for kind in kinds if kind in row.instead]
+        if against:
+            return min(against, key=_ORDER.index)
+    return "error" if row.error.intersection(kinds) else row.bare
