@@ -291,7 +291,8 @@ class Lab:
                 spread = spread if np.isfinite(spread) and spread > 1e-6 else 1.0
                 return (torch.randn(part.shape, dtype=torch.float64) * 1.5 * spread).to(part.dtype)
             top = max(int(whole.max()), 1) if whole.numel() else 1
-            return torch.where(part < top, part + 1, torch.zeros_like(part))
+            low = int(whole.min()) if whole.numel() else 0  # an id that does not occur may mean padding
+            return torch.where(part < top, part + 1, torch.full_like(part, low if low < top else 0))
 
     def at(self, token: Any = None, entry: Any = None) -> tuple[Any, ...]:
         """The index that picks a token, a batch entry or both from the main argument."""

@@ -27,17 +27,22 @@ class Frame:
     tokens: tuple[int, ...] | None = None
     head_dims: tuple[int, ...] = ()
     image: tuple[int, int, int] | None = None
+    reserved: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One possible value of an argument: how it is made, its axes, and what is said of it."""
+    """One possible value of an argument: how it is made, its axes, and what is said of it.
+
+    `over` is the sequence that a mask's keys are of: `T` the main one, `S` the second.
+    """
 
     label: str
     make: Callable[[Frame], Any]
     axes: tuple[str | None, ...] = ()
     convention: str = ""
     pattern: str = ""
+    over: str = "T"
 
 
 def _random(frame: Frame, shape: tuple[int, ...], salt: int = 0) -> Tensor:
@@ -60,8 +65,17 @@ def token_ids(frame: Frame) -> Tensor:
         if int(ids.max()) >= frame.vocab:
             ids = torch.unique(ids, return_inverse=True)[1] % frame.vocab
         return ids.expand(frame.B, -1).contiguous()
-    generator = torch.Generator().manual_seed(frame.seed)
-    return torch.randint(frame.vocab, (frame.B, frame.T), generator=generator)
+    return _random_ids(frame, frame.T)
+
+
+def _random_ids(frame: Frame, length: int, salt: int = 0) -> Tensor:
+    """[B, length]: ids below the vocabulary, none of which means padding or another mark."""
+    generator = torch.Generator().manual_seed(frame.seed + salt)
+    ids = torch.randint(frame.vocab, (frame.B, length), generator=generator)
+    plain = [n for n in range(min(frame.vocab, 64)) if n not in frame.reserved]
+    for mark in frame.reserved if plain else ():
+        ids = torch.where(ids == mark, plain[(7 * mark + 5) % len(plain)], ids)
+    return ids
 
 
 def _image(frame: Frame) -> Tensor:
@@ -82,6 +96,35 @@ MAIN: dict[str, Candidate] = {
     "bhwc": Candidate("[B, 4, 5, C]", lambda f: _random(f, (f.B, 4, 5, f.C)), ("B", None, None, "C")),
     "id": Candidate("[T] token ids", lambda f: token_ids(f)[0], ("T",)),
 }
+SECOND: dict[str, Candidate] = {
+    "bsc": Candidate("[B, S, C]", lambda f: _random(f, (f.B, f.S, f.C), 7), ("B", "S", "C")),
+    "sbc": Candidate("[S, B, C]", lambda f: _random(f, (f.S, f.B, f.C), 7), ("S", "B", "C")),
+    "bs": Candidate("[B, S] token ids", lambda f: _random_ids(f, f.S, 7), ("B", "S")),
+    "sb": Candidate("[S, B] token ids", lambda f: _random_ids(f, f.S, 7).t().contiguous(), ("S", "B")),
+    "bt": Candidate("[B, T] token ids", lambda f: _random_ids(f, f.T, 7), ("B", "T")),
+}
+IDS = (*(MAIN[name] for name in ("ids", "tb", "id")), *(SECOND[name] for name in ("bs", "sb", "bt")))
+_TURNED = (("btc", "tbc"), ("ids", "tb"), ("bsc", "sbc"), ("bs", "sb"))
+
+
+def turned(candidate: Candidate) -> Candidate:
+    """The same sequence with tokens before batch, or the other way round."""
+    known = {**MAIN, **SECOND}
+    for pair in _TURNED:
+        for this, that in (pair, pair[::-1]):
+            if candidate is known[this]:
+                return known[that]
+    return candidate
+
+
+def as_ids(candidate: Candidate) -> Candidate:
+    """Token ids of the length and the order of axes that a sequence of rows has."""
+    known = {**MAIN, **SECOND}
+    for rows, ids in (("btc", "ids"), ("tbc", "tb"), ("nc", "id"), ("bsc", "bs"), ("sbc", "sb")):
+        if candidate is known[rows]:
+            return known[ids]
+    return candidate if "C" not in candidate.axes else SECOND["bt"]
+
 
 _SHAPES: dict[str, tuple[str | None, ...]] = {
     "T,K": ("T", "S"),
@@ -98,6 +141,11 @@ _PADDING: dict[str, tuple[str | None, ...]] = {
     "B,K": ("B", "S"),
     "B,1,1,K": ("B", None, None, "S"),
     "B,1,K": ("B", None, "S"),
+}
+_WITHIN: dict[str, tuple[str | None, ...]] = {
+    "K,K": (None, "S"),
+    "B,1,K,K": ("B", None, None, "S"),
+    "B,K,K": ("B", None, "S"),
 }
 _SAYS = {
     "allowed": "bool, True = may attend",
@@ -146,23 +194,36 @@ def allowed_pattern(frame: Frame, shape: str, pattern: str, keys: int) -> Tensor
     return full
 
 
-def masks(frame: Frame, prior: str | None, *, padding: bool, keys: int, pattern: str) -> Iterator[Candidate]:
-    """Masks in each shape and convention, those that the source suggests first."""
+def masks(
+    frame: Frame, prior: str | None, *, padding: bool, keys: int, pattern: str, over: str = "T"
+) -> Iterator[Candidate]:
+    """Masks in each shape and convention, those that the source suggests first.
+
+    A mask `over` a second sequence is first one for each of its keys, as an encoder takes it.
+    """
+    groups: tuple[dict[str, tuple[str | None, ...]], ...]
     groups = (_PADDING, _SHAPES) if padding else (_SHAPES, _PADDING)
+    if over == "S":
+        four = {shape: axes for shape, axes in _PADDING.items() if shape != "B,K" or padding}
+        groups = (four, _PADDING, _WITHIN, _SHAPES)
     for shapes in groups:
         for convention in _ORDER.get(prior, _ORDER[None]):
             for shape, axes in shapes.items():
-                yield mask(shape, convention, axes, keys, pattern)
+                yield mask(shape, convention, axes, keys, pattern, over)
 
 
-def mask(shape: str, convention: str, axes: tuple[str | None, ...], keys: int, pattern: str) -> Candidate:
+def mask(
+    shape: str, convention: str, axes: tuple[str | None, ...], keys: int, pattern: str, over: str = "T"
+) -> Candidate:
     """One mask: `1,1,T,K`, `allowed`."""
 
     def make(frame: Frame) -> Tensor:
         return convert(allowed_pattern(frame, shape, pattern, keys), convention, frame.dtype)
 
     shown = shape.replace("BH", "B·H").replace("K", "S" if "T" not in shape else "T").replace(",", ", ")
-    return Candidate(f"[{shown}] {_SAYS[convention]}", make, axes, convention, f"{shape}|{pattern}")
+    if over == "S":
+        shown = shape.replace("K", "S").replace(",", ", ")
+    return Candidate(f"[{shown}] {_SAYS[convention]}", make, axes, convention, f"{shape}|{pattern}", over)
 
 
 def block_mask() -> Candidate:
@@ -184,91 +245,7 @@ def repattern(candidate: Candidate, pattern: str, keys: int) -> Candidate:
     shape = candidate.pattern.partition("|")[0]
     if not shape:
         return candidate
-    return mask(shape, candidate.convention, candidate.axes, keys, pattern)
-
-
-def angles(frame: Frame, dim: int) -> Tensor:
-    """[T, dim / 2]: position times inverse frequency, base 10000."""
-    half = max(dim // 2, 1)
-    steps = 10000.0 ** (-torch.arange(half, dtype=torch.float32) / half)
-    return torch.arange(frame.T, dtype=torch.float32)[:, None] * steps
-
-
-_ROPE_SHAPES: dict[str, Callable[[Tensor, Frame], Tensor]] = {
-    "[1, T, D]": lambda a, f: a[None],
-    "[T, D]": lambda a, f: a,
-    "[B, T, D]": lambda a, f: a.expand(f.B, -1, -1),
-    "[1, 1, T, D]": lambda a, f: a[None, None],
-    "[1, T, 1, D]": lambda a, f: a[None, :, None],
-    "[T, 1, D]": lambda a, f: a[:, None],
-    "[T, 1, 1, D]": lambda a, f: a[:, None, None],
-}
-
-
-def _tables(frame: Frame) -> Iterator[tuple[str, int, bool, Callable[[Tensor, Frame], Tensor]]]:
-    for dim in dict.fromkeys((*frame.head_dims, frame.D)):
-        for half in (False, True):
-            for label, shaped in _ROPE_SHAPES.items():
-                yield label.replace("D]", f"{dim // 2 if half else dim}]"), dim, half, shaped
-
-
-def _table(frame: Frame, dim: int, half: bool) -> Tensor:
-    a = angles(frame, dim)
-    return a if half else torch.cat((a, a), -1)
-
-
-def rope_pairs(frame: Frame) -> Iterator[Candidate]:
-    """(cos, sin), then one tensor that holds both, then complex numbers."""
-    for label, dim, half, shaped in _tables(frame):
-
-        def make(f: Frame, dim: int = dim, half: bool = half, shaped: Any = shaped) -> Any:
-            a = shaped(_table(f, dim, half), f)
-            return a.cos().to(f.dtype), a.sin().to(f.dtype)
-
-        yield Candidate(f"(cos, sin) {label}", make)
-    yield from rope_complex(frame)
-    yield from rope_angles(frame)
-
-
-def rope_part(frame: Frame, part: str) -> Iterator[Candidate]:
-    """cos or sin alone."""
-    for label, dim, half, shaped in _tables(frame):
-
-        def make(f: Frame, dim: int = dim, half: bool = half, shaped: Any = shaped) -> Any:
-            a = shaped(_table(f, dim, half), f)
-            return (a.cos() if part == "cos" else a.sin()).to(f.dtype)
-
-        yield Candidate(f"{part} {label}", make)
-
-
-def rope_complex(frame: Frame) -> Iterator[Candidate]:
-    """exp(i · position · frequency) [T, D/2], complex; then as pairs of numbers."""
-    for dim in dict.fromkeys((*frame.head_dims, frame.D)):
-
-        def pairs(f: Frame, dim: int = dim) -> Any:
-            a = angles(f, dim)
-            return torch.stack((a.cos(), a.sin()), -1).to(f.dtype)
-
-        for label in ("[T, D]", *(shape for shape in _ROPE_SHAPES if shape != "[T, D]")):
-            shaped = _ROPE_SHAPES[label]
-
-            def make(f: Frame, dim: int = dim, shaped: Any = shaped) -> Any:
-                a = angles(f, dim)
-                return shaped(torch.polar(torch.ones_like(a), a), f)
-
-            yield Candidate(f"complex {label.replace('D]', f'{dim // 2}]')}", make)
-            if label == "[T, D]":
-                yield Candidate(f"(cos, sin) [T, {dim // 2}, 2]", pairs)
-
-
-def rope_angles(frame: Frame) -> Iterator[Candidate]:
-    """Bare angles, real."""
-    for label, dim, half, shaped in _tables(frame):
-
-        def make(f: Frame, dim: int = dim, half: bool = half, shaped: Any = shaped) -> Any:
-            return shaped(_table(f, dim, half), f).to(f.dtype)
-
-        yield Candidate(f"angles {label}", make)
+    return mask(shape, candidate.convention, candidate.axes, keys, pattern, candidate.over)
 
 
 def constant(label: str, value: Any) -> Candidate:
@@ -330,13 +307,15 @@ def biases() -> list[Candidate]:
     ]
 
 
-def second(salt: int = 7) -> list[Candidate]:
+def second() -> list[Candidate]:
     """A second sequence of another length, or one vector for each batch entry."""
     return [
-        Candidate("[B, S, C]", lambda f: _random(f, (f.B, f.S, f.C), salt), ("B", "S", "C")),
-        Candidate("[B, C]", lambda f: _random(f, (f.B, f.C), salt), ("B", "C")),
-        Candidate("[B, T, C]", lambda f: _random(f, (f.B, f.T, f.C), salt), ("B", "T", "C")),
-        Candidate("[S, B, C]", lambda f: _random(f, (f.S, f.B, f.C), salt), ("S", "B", "C")),
+        SECOND["bsc"],
+        Candidate("[B, C]", lambda f: _random(f, (f.B, f.C), 7), ("B", "C")),
+        Candidate("[B, T, C]", lambda f: _random(f, (f.B, f.T, f.C), 7), ("B", "T", "C")),
+        SECOND["sbc"],
+        SECOND["bs"],
+        SECOND["bt"],
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles
+from attnscope.loader.candidates import Candidate
 from attnscope.loader.expressions import words
 from attnscope.loader.importing import run_user_code
 from attnscope.loader.options import options_of
@@ -28,6 +30,7 @@ _ON_FAILURE = (
     *ROPE,
     "positions",
     "start",
+    "tokens",
     "memory",
     "condition",
     "key",
@@ -41,12 +44,21 @@ _ON_FAILURE = (
 
 def first_choice(search: Search) -> None:
     if search.main not in search.given:
-        search.choice[search.main] = cand.MAIN[search.layout or _likely_layout(search)]
+        likely = cand.MAIN[search.layout or _likely_layout(search)]
+        search.choice[search.main] = cand.turned(likely) if _tokens_first(search) else likely
     for p in search.parameters:
         if p.name in search.given or p.name == search.main or not p.required:
             continue
         options = options_of(search, p)
         search.choice[p.name] = options[0]
+
+
+def _tokens_first(search: Search) -> bool:
+    """PyTorch's own layers say it themselves; what users write has to be tried."""
+    if search.layout is not None or not type(search.module).__module__.startswith("torch.nn."):
+        return False
+    flags = [getattr(part, "batch_first", None) for part in search.module.modules()]
+    return next((not flag for flag in flags if isinstance(flag, bool)), False)
 
 
 def _likely_layout(search: Search) -> str:
@@ -66,7 +78,7 @@ def _likely_layout(search: Search) -> str:
 
 def fit_widths(search: Search, outcome: Outcome) -> Outcome:
     """Give each input the width that the first layer which takes it wants; ids where that embeds."""
-    for _ in range(4):
+    for _ in range(6):
         mended = False
         for name, (function, width) in outcome.first.items():
             if name in search.given or name not in search.choice:
@@ -75,11 +87,14 @@ def fit_widths(search: Search, outcome: Outcome) -> Outcome:
                 search.choice[name] = cand.MAIN["image"]
                 mended = True
             if function == "embedding":
-                if name == search.main and search.choice[name] not in (cand.MAIN["ids"], cand.MAIN["id"]):
-                    search.choice[name] = cand.MAIN["ids"]
+                if search.choice[name] not in cand.IDS:
+                    search.choice[name] = cand.as_ids(search.choice[name])
                     mended = True
                 if name == search.main and width < search.frame.vocab:
                     search.frame = replace(search.frame, vocab=width)
+                    mended = True
+                elif name != search.main and width < search.vocabularies.get(name, search.frame.vocab):
+                    search.vocabularies[name] = width
                     mended = True
             elif not outcome.ran and _misfits(search, name, width):
                 if name == search.main:
@@ -114,6 +129,7 @@ def _groups(search: Search, required: bool) -> list[tuple[str, ...]]:
         "value",
         "query",
         "main",
+        "tokens",
         "memory",
         "condition",
         *ROPE,
@@ -174,6 +190,30 @@ def _learn_dims(search: Search, outcome: Outcome) -> None:
             search.frame = replace(search.frame, head_dims=(*search.frame.head_dims, *new)[:8])
 
 
+def furthest_layout(search: Search, outcome: Outcome) -> Outcome:
+    """All sequences as ids where the module embeds, or with tokens first: what gets furthest is kept."""
+    if search.layout is not None or search.main in search.given:
+        return outcome
+    kept = dict(search.choice), search.frame, dict(search.widths), dict(search.vocabularies)
+    best, state = outcome, kept
+    embeds = any(isinstance(part, nn.Embedding) for part in search.module.modules())
+    changes: list[Callable[[Candidate], Candidate]] = [cand.turned]
+    if embeds:
+        changes += [cand.as_ids, lambda c: cand.turned(cand.as_ids(c))]
+    for change in changes:
+        search.choice, search.frame = dict(kept[0]), kept[1]
+        search.widths, search.vocabularies = dict(kept[2]), dict(kept[3])
+        search.choice.update({name: change(kept[0][name]) for name in sequences_of(search)})
+        tried = fit_widths(search, search.try_choice(search.choice)) if search.choice != kept[0] else best
+        if tried.ran or tried.progress > best.progress:
+            best = tried
+            state = dict(search.choice), search.frame, dict(search.widths), dict(search.vocabularies)
+        if best.ran:
+            break
+    search.choice, search.frame, search.widths, search.vocabularies = state
+    return best
+
+
 def other_layouts(search: Search, outcome: Outcome) -> Outcome:
     """Where the source does not say which rank it wants, others are tried; the first that runs stays."""
     seen = roles.unpacked(search.tree, search.main)
@@ -204,6 +244,12 @@ def other_layouts(search: Search, outcome: Outcome) -> Outcome:
             return tried
     search.choice, search.frame, search.widths = kept
     return outcome
+
+
+def sequences_of(search: Search) -> list[str]:
+    """The arguments that are chosen and are rows or ids, with tokens and batch on two axes."""
+    sequences = (*cand.MAIN.values(), *cand.SECOND.values())
+    return [name for name, candidate in search.choice.items() if candidate in sequences]
 
 
 def _window_lengths(search: Search) -> list[int]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from attnscope.errors import UsageError
 from attnscope.loader.arguments import Built
 from attnscope.loader.call import CallInputs
 from attnscope.loader.expressions import printable
-from attnscope.loader.fitting import descend, first_choice, fit_widths, other_layouts, plainest, settle_lazy
+from attnscope.loader.fitting import (
+    descend,
+    first_choice,
+    fit_widths,
+    furthest_layout,
+    other_layouts,
+    plainest,
+    settle_lazy,
+)
 from attnscope.loader.outcome import result
-from attnscope.loader.proofs import prove_layout, prove_masks
+from attnscope.loader.probe import Outcome
+from attnscope.loader.proofs import prove_layout, prove_main, prove_masks
 from attnscope.loader.search import LAYOUTS, Search
 from attnscope.loader.sizes import BATCH, LENGTH
 from attnscope.loader.stubs import MissingImport, to_install
@@ -57,13 +67,34 @@ def make_inputs(
 
 
 def _run(search: Search) -> CallInputs:
-    """Choose everything that was not given."""
+    """Choose everything that was not given.
+
+    Whether entries of a batch are mixed shows with two of them only, so also where one text is shown what is
+    chosen is chosen with two.
+    """
     if not search.parameters:
         outcome = search.attempt(search.given)
         return result(search, search.given, outcome, None)
+    frame = search.frame
+    if frame.B == 1 and search.main not in search.given:
+        search.frame = replace(frame, B=3 if frame.T == 2 else 2)
+        outcome, proven = _choose(search)
+        if outcome.ran:
+            search.frame = replace(search.frame, B=1)
+            one = search.try_choice(search.choice)
+            if one.ran:
+                return result(search, search.values(search.choice), one, proven)
+        search.restart(frame)
+    outcome, proven = _choose(search)
+    return result(search, search.values(search.choice), outcome, proven)
+
+
+def _choose(search: Search) -> tuple[Outcome, bool | None]:
     first_choice(search)
     outcome = search.try_choice(search.choice)
     outcome = fit_widths(search, outcome)
+    if not outcome.ran and not search.hopeless(outcome):
+        outcome = furthest_layout(search, outcome)
     if not outcome.ran and not search.hopeless(outcome):
         outcome = descend(search, outcome)
     if not outcome.ran and search.main not in search.given and not search.hopeless(outcome):
@@ -78,8 +109,8 @@ def _run(search: Search) -> CallInputs:
     if outcome.ran:
         outcome = settle_lazy(search, outcome)
     if outcome.ran and search.main not in search.given and search.layout is None:
-        outcome = prove_layout(search, outcome)
+        outcome = prove_layout(search, prove_main(search, outcome))
     proven: bool | None = None
     if outcome.ran:
         outcome, proven = prove_masks(search, outcome)
-    return result(search, search.values(search.choice), outcome, proven)
+    return outcome, proven

@@ -83,8 +83,6 @@ _EXACT: dict[str, str] = {
     "batch_size": "batch",
     "bsz": "batch",
     "vocab": "vocab",
-    "padding_idx": "none",
-    "pad_token_id": "none",
     "act": "act",
     "activation": "act",
     "attention_type": "none",
@@ -125,6 +123,11 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), role)
     for pattern, role in (
         (r"drop|(^|_)p$|_prob$|path_rate", "zero"),
+        (
+            r"(^|_)(pad(ding)?|sos|bos|eos|eot|unk|cls|sep|start|end|mask)(_tok(en)?)?_?(idx|id|ix|index)s?$",
+            "mark",
+        ),
+        (r"^(src_|trg_|tgt_)?pad$", "mark"),
         (r"sliding|_indices$", "none"),
         (r"eps(ilon)?$|(^|_)eps", "eps"),
         (r"theta|rope_base|rope_freq|freq_base|rotary_.*base", "theta"),
@@ -175,6 +178,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 _PLAIN: dict[str, Any] = {
+    "mark": 0,
     "zero": 0.0,
     "false": False,
     "true": True,

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from attnscope.loader import candidates as cand
-from attnscope.loader import roles
+from attnscope.loader import roles, rotary
 from attnscope.loader.candidates import Candidate
-from attnscope.loader.search import SAME, Search
+from attnscope.loader.search import MASKS, SAME, Search
 
 
 def options_of(search: Search, p: roles.Parameter) -> list[Candidate]:
-    """What an argument could be, the likeliest first."""
+    """What an argument could be, the likeliest first; sequences in the order of axes of the main one."""
+    options = _options_of(search, p)
+    if search.layout_name(None) in ("tbc", "tb"):
+        options = [cand.turned(option) for option in options]
+    return options
+
+
+def _options_of(search: Search, p: roles.Parameter) -> list[Candidate]:
     frame = search.frame
     match p.role:
         case "key" | "value" | "query":
-            return [SAME, *cand.second(11)]
+            return [SAME, *cand.second()]
         case "main":
-            return [SAME, *cand.second(11)]
+            return [SAME, *cand.second()]
+        case "tokens" if p.name != search.main:
+            return [cand.SECOND["bs"], cand.SECOND["bt"], cand.NONE]
         case "tokens":
             return [cand.MAIN["ids"], cand.MAIN["id"]]
         case "memory":
-            return [c for c in cand.second() if "S" in c.axes] + [cand.NONE]
+            lengths = [c for c in cand.second() if "S" in c.axes], [c for c in cand.second() if "T" in c.axes]
+            return [*lengths[0], *lengths[1], cand.NONE]
         case "condition":
             return [*cand.second(), SAME, cand.NONE]
         case "mask" | "padding":
@@ -33,18 +45,18 @@ def options_of(search: Search, p: roles.Parameter) -> list[Candidate]:
         case "head_mask":
             return [cand.NONE]
         case "cos" | "sin":
-            return list(cand.rope_part(frame, p.role))
+            return list(rotary.rope_part(frame, p.role))
         case "complex":
-            return [*cand.rope_complex(frame), *cand.rope_pairs(frame)]
+            return [*rotary.rope_complex(frame), *rotary.rope_pairs(frame)]
         case "angles":
             return [
-                *cand.rope_angles(frame),
-                *cand.rope_complex(frame),
-                *cand.rope_pairs(frame),
+                *rotary.rope_angles(frame),
+                *rotary.rope_complex(frame),
+                *rotary.rope_pairs(frame),
                 cand.NONE,
             ]
         case "pair":
-            return [*cand.rope_pairs(frame), cand.MAIN["btc"], cand.NONE]
+            return [*rotary.rope_pairs(frame), cand.MAIN["btc"], cand.NONE]
         case "positions":
             return cand.positions()
         case "start" | "index":
@@ -79,10 +91,27 @@ def mask_options(search: Search, p: roles.Parameter, pattern: str = "causal") ->
 
         prior = roles.mask_convention(ast.unparse(search.built.target.tree), p.name)
     block = [cand.block_mask()] if "flex_attention" in search.source and pattern == "causal" else []
-    options = list(
-        cand.masks(search.frame, prior, padding=p.role == "padding", keys=search.keys(), pattern=pattern)
-    )
+    options: list[Candidate] = []
+    for over, keys in _masked_sequences(search, p):
+        kind = p.role == "padding"
+        options += cand.masks(search.frame, prior, padding=kind, keys=keys, pattern=pattern, over=over)
     added = roles.axes_added(search.source, p.name)
     if added:  # more than four axes would spread over the scores', and run, and mix entries of the batch
         options.sort(key=lambda option: len(option.axes) + added > 4)
     return block + options
+
+
+_SOURCE_MASK = re.compile(r"(^|_)(src|source|e|enc|encoder|mem|memory|context|ctx|cross|kv|c|x_attn)(_|$)")
+_GOAL_MASK = re.compile(r"(^|_)(tgt|trg|target|d|dec|decoder|self|causal|look|attn)(_|$)")
+
+
+def _masked_sequences(search: Search, p: roles.Parameter) -> list[tuple[str, int]]:
+    """The sequences whose keys a mask may be for, the likeliest first: the main one or the second."""
+    second = search.second_length()
+    if second is None:
+        return [("T", search.keys())]
+    name = p.name.lower()
+    both = [("T", search.frame.T), ("S", second)]
+    masks = sum(other.role in MASKS for other in search.parameters)
+    first = _SOURCE_MASK.search(name) or (masks == 1 and not _GOAL_MASK.search(name))
+    return both[::-1] if first else both

@@ -109,7 +109,7 @@ def _say(search: Search, values: Mapping[str, Any]) -> str:
 
 
 def _is_ids(search: Search, name: str) -> bool:
-    return search.choice[name] in (cand.MAIN["ids"], cand.MAIN["tb"], cand.MAIN["id"])
+    return search.choice[name] in cand.IDS
 
 
 def _doubt(search: Search, outcome: Outcome) -> str:

@@ -25,6 +25,7 @@ _SMALL = 400_000
 _MOST_TRIES = 400
 _FEW_TRIES = 60
 _SECONDS = 15.0
+_CARRIES = {"__getitem__", "to", "long", "int", "t", "transpose", "permute", "contiguous", "clone", "detach"}
 _OWN = str(Path(__file__).parent)
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -37,15 +38,22 @@ class _Counter(TorchFunctionMode):
         self.count = 0
         self.watched = {id(t): n for n, t in watched.items()}
         self.first: dict[str, tuple[str, int]] = {}
+        self.kept: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
-        if args and id(args[0]) in self.watched and len(args) > 1:
-            name = getattr(func, "__name__", "")
-            width = _width(name, args)
-            if width:
-                self.first.setdefault(self.watched[id(args[0])], (name, width))
-        return func(*args, **(kwargs or {}))
+        watched = self.watched.get(id(args[0])) if args else None
+        if watched is None:
+            return func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        width = _width(name, args) if len(args) > 1 else 0
+        if width:
+            self.first.setdefault(watched, (name, width))
+        made = func(*args, **(kwargs or {}))
+        if name in _CARRIES and isinstance(made, Tensor):
+            self.kept.append(made)  # as long as it lives no other tensor gets its number
+            self.watched.setdefault(id(made), watched)
+        return made
 
 
 def _width(name: str, args: Sequence[Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles
 from attnscope.loader.candidates import Candidate
+from attnscope.loader.fitting import descend, sequences_of
 from attnscope.loader.options import mask_options
 from attnscope.loader.probe import (
     Outcome,
@@ -21,34 +23,75 @@ from attnscope.loader.probe import (
 )
 from attnscope.loader.search import MASKS, SAME, Search
 
+_MAINS = [cand.MAIN[name] for name in ("btc", "tbc", "ids", "tb")]
+_SECONDS = [cand.SECOND[name] for name in ("bsc", "sbc", "bs", "sb")]
+
+
+def prove_main(search: Search, outcome: Outcome) -> Outcome:
+    """Of two sequences of different lengths the main one is that whose length the output has."""
+    main = search.choice.get(search.main)
+    other = next((n for n, c in search.choice.items() if c in _SECONDS), None)
+    if main not in _MAINS or other is None or outcome.output is None or search.main in search.given:
+        return outcome
+    frame = search.frame
+    lengths = outcome.output.shape[:-1]
+    if frame.T in lengths or frame.T - 1 in lengths or frame.S not in lengths:
+        return outcome
+    kept = search.main, dict(search.choice), dict(search.widths), dict(search.vocabularies), frame
+    second = _SECONDS[_MAINS.index(main)]
+    search.choice = {
+        **search.choice,
+        search.main: second,
+        other: _MAINS[_SECONDS.index(search.choice[other])],
+    }
+    for table, size in ((search.widths, "C"), (search.vocabularies, "vocab")):
+        mine = table.pop(other, getattr(frame, size))
+        table[search.main] = getattr(frame, size)
+        search.frame = replace(search.frame, **{size: mine})
+    search.main = other
+    tried = search.try_choice(search.choice)
+    if not tried.ran:
+        tried = descend(search, tried, required=True)
+    if tried.ran:
+        return tried
+    search.main, search.choice, search.widths, search.vocabularies, search.frame = kept
+    return outcome
+
 
 def prove_layout(search: Search, outcome: Outcome) -> Outcome:
     """[T, B, C] where a batch entry of axis 0 is seen by the others of axis 0 and of axis 1 by none."""
-    flipped = {"btc": "tbc", "ids": "tb"}.get(search.layout_name(None))
-    if flipped is None or outcome.output is None:
+    if search.layout_name(None) not in ("btc", "ids") or outcome.output is None or _is_torchs(search):
         return outcome
     seen = roles.unpacked(search.tree, search.main)
     if seen is not None and seen.rank >= 2:
         return outcome
+    if _mixes_first_axis(search, outcome):
+        changes = {n: cand.turned(search.choice[n]) for n in sequences_of(search)}
+        swapped = search.try_choice({**search.choice, **changes})
+        if swapped.ran:
+            search.choice = {**search.choice, **changes}
+            return swapped
+    return outcome
+
+
+def _is_torchs(search: Search) -> bool:
+    return type(search.module).__module__.startswith("torch.nn.")
+
+
+def _mixes_first_axis(search: Search, outcome: Outcome) -> bool:
     values = search.values(search.choice)
     x = values[search.main]
     output = outcome.output
-    if output.dim() < 2 or output.shape[:2] != x.shape[:2]:
-        return outcome
+    if output is None or output.dim() < 2 or output.shape[:2] != x.shape[:2]:
+        return False
     moved = x.clone()
     moved[0] = disturb(x[0], 0, 0, search.frame.vocab)  # no factor, no shift: a norm would undo those
     other = search.attempt({n: moved if v is x else v for n, v in values.items()})
     difference = changed(output, other.output)
     if difference is None:
-        return outcome
+        return False
     rows, columns = along(difference, 0), along(difference, 1)
-    if any(rows[1:]) and not any(columns[1:]):
-        choice = {**search.choice, search.main: cand.MAIN[flipped]}
-        swapped = search.try_choice(choice)
-        if swapped.ran:
-            search.choice = choice
-            return swapped
-    return outcome
+    return any(rows[1:]) and not any(columns[1:])
 
 
 def prove_masks(search: Search, outcome: Outcome) -> tuple[Outcome, bool | None]:
@@ -77,13 +120,13 @@ def prove_masks(search: Search, outcome: Outcome) -> tuple[Outcome, bool | None]
 
 
 def _prove_mask(search: Search, p: roles.Parameter, outcome: Outcome, must: bool) -> Outcome:
-    keys = search.keys()
     fallback: tuple[Candidate, Outcome] | None = None
     for candidate in mask_options(search, p):
         if search.spent:
             break
+        keys = _keys(search, candidate)
         per_query = "T" in candidate.axes
-        if not per_query and not must:
+        if (not per_query or candidate.over == "S") and not must:
             continue
         crossed = per_query and keys != search.frame.T
         tested = candidate if per_query and not crossed else cand.repattern(candidate, "first", keys)
@@ -95,19 +138,40 @@ def _prove_mask(search: Search, p: roles.Parameter, outcome: Outcome, must: bool
         holds = (
             is_causal(search, values, tried)
             if per_query and not crossed
-            else _hides_first(search, values, tried)
+            else _hides_first(search, values, tried, candidate.over)
         )
-        if holds:
+        if holds and not _mixes_batch(search, values, tried):
             final = _final(search, candidate, per_query and not crossed, keys)
             search.choice = {**search.choice, p.name: final}
             return search.try_choice(search.choice)
         if fallback is None and finite_share(tried.output) == 1.0:
             fallback = candidate, tried
     if must and fallback is not None:
+        keys = _keys(search, fallback[0])
         per_query = "T" in fallback[0].axes and keys == search.frame.T
         search.choice = {**search.choice, p.name: _final(search, fallback[0], per_query, keys)}
         return search.try_choice(search.choice)
     return outcome
+
+
+def _mixes_batch(search: Search, values: Mapping[str, Any], outcome: Outcome) -> bool:
+    """A mask of too many axes spreads the scores over another one: entry 0 then moves the others."""
+    main, chosen = values.get(search.main), search.choice.get(search.main, SAME)
+    if "B" not in chosen.axes or not isinstance(main, Tensor) or outcome.output is None:
+        return False
+    axis = chosen.axes.index("B")
+    if main.shape[axis] < 2 or outcome.output.dim() <= axis or outcome.output.shape[axis] != main.shape[axis]:
+        return False
+    moved = changed(outcome.output, search.attempt(_disturbed(search, values, axis, 0)).output)
+    return moved is not None and any(along(moved, axis)[1:])
+
+
+def _keys(search: Search, candidate: Candidate) -> int:
+    """How many keys a mask is for."""
+    second = search.second_length()
+    if second is None:
+        return search.keys()
+    return second if candidate.over == "S" else search.frame.T
 
 
 def _flag(search: Search, p: roles.Parameter, outcome: Outcome) -> Outcome:
@@ -142,17 +206,17 @@ def is_causal(search: Search, values: Mapping[str, Any], outcome: Outcome) -> bo
     return not any(along(a, out_axis)[:-1]) and along(b, out_axis)[-1]
 
 
-def _hides_first(search: Search, values: Mapping[str, Any], outcome: Outcome) -> bool:
+def _hides_first(search: Search, values: Mapping[str, Any], outcome: Outcome, over: str) -> bool:
     """With key 0 blocked, token 0 moves no output but its own; unblocked it moves some."""
     axes = search.time_axes()
-    source = next(
-        (p.name for p in search.parameters if p.role == "memory" and isinstance(values.get(p.name), Tensor)),
-        search.main,
-    )
+    source, axis = search.main, axes[0] if axes is not None else 0
+    for p in search.parameters if over == "S" else ():
+        chosen = search.choice.get(p.name, SAME)
+        if p.role == "memory" and isinstance(values.get(p.name), Tensor):
+            source, axis = p.name, chosen.axes.index("S") if "S" in chosen.axes else 1
     value = values.get(source)
     if not isinstance(value, Tensor) or axes is None or outcome.output is None:
         return False
-    axis = axes[0] if source == search.main else 1
     if source == search.main:
         other = search.attempt(_disturbed(search, values, axis, 0))
     else:

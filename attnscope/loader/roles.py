@@ -6,10 +6,12 @@ import ast
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
+
+from attnscope.loader.names import role_of
 
 _EMPTY = inspect.Parameter.empty
 
@@ -48,7 +50,7 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "memory",
-            r"encoder_hidden|encoder_out|^memory$|^context$|^enc(_.*)?$|^xa$|^kv$|key_value_states|encoder_states|cross_states|x_kv|^ctx$|^src_enc|^memories$|kv_states",
+            r"encoder_hidden|encoder_out|^memory$|^context$|^enc(?!.*mask)(_.*)?$|^xa$|^kv$|key_value_states|encoder_states|cross_states|x_kv|^ctx$|^src$|^source$|^(src|e|encoder|source)_(enc|out|output|states?|hidden|x|seq)s?$|^memories$|kv_states",
         ),
         ("condition", r"^cond(ition(ing)?)?$|^y$|^c$|^context_emb"),
         ("key", r"^(query|queries|q|key|keys|k)_(pe|pos|pos_embed)$"),
@@ -68,6 +70,10 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("timestep", r"^(timesteps?|time|temb|sigma|labels?|class_labels)$"),
     )
 )
+
+# A sequence that is made, and the one that it is made from, as both stand in one call.
+_GOAL = re.compile(r"(^|_)(tgt|trg|targets?|dec(oder)?|outputs?)(_|$)(?!.*(mask|pad|len|pos))|^dec\w*$")
+_ORIGIN = re.compile(r"(^|_)(src|source|sources|enc(oder)?|inputs?|input_ids)(_|$)|^(x|enc\w*|inp)$")
 
 _TIME = {
     "t",
@@ -148,7 +154,18 @@ def forward_parameters(module: nn.Module) -> list[Parameter]:
         seen.add(p.name)
         role = _role(p, first=not made)
         made.append(Parameter(p.name, role, p.default is _EMPTY, p.default, p.kind is p.KEYWORD_ONLY))
-    return made
+    return _paired(made)
+
+
+def _paired(made: list[Parameter]) -> list[Parameter]:
+    """Of a source and a target that is made from it the target is the main one, as outputs follow it."""
+    goal = next((p for p in made[1:] if p.required and _GOAL.search(p.name.lower())), None)
+    if goal is None or not made[0].required or made[0].role not in ("main", "tokens", "memory"):
+        return made
+    if not _ORIGIN.search(made[0].name.lower()):
+        return [replace(p, role="memory") if p is goal else p for p in made]
+    roles = {goal.name: "main", made[0].name: "memory"}
+    return [replace(p, role=roles.get(p.name, p.role)) for p in made]
 
 
 def _positional(found: list[inspect.Parameter]) -> list[inspect.Parameter]:
@@ -276,3 +293,10 @@ def axes_added(source: str, name: str) -> int:
 def makes_own_mask(source: str) -> bool:
     """The class builds a causal mask itself, so an optional mask argument is for something else."""
     return bool(re.search(r"\btril|\btriu|(?<!self\.)\bis_causal\s*=\s*True", source))
+
+
+def reserved_ids(module: nn.Module, arguments: Mapping[str, Any]) -> frozenset[int]:
+    """Token ids that mean padding or another mark, which a made text does not hold: 0, and what is said."""
+    said = [value for name, value in arguments.items() if role_of(name) == "mark"]
+    said += [part.padding_idx for part in module.modules() if isinstance(part, nn.Embedding)]
+    return frozenset({0, *(value for value in said if type(value) is int and value >= 0)})

@@ -55,6 +55,7 @@ class Search:
         self.given: dict[str, Any] = {}
         self.choice: dict[str, Candidate] = {}
         self.widths: dict[str, int] = {}
+        self.vocabularies: dict[str, int] = {}
         self.prober = Prober(module, built.target.environment)
         self.tree = roles.forward_tree(built.target.tree, module)
         self.source = roles.class_source(built.target.tree, module)
@@ -74,8 +75,15 @@ class Search:
             tokens=tokens,
             head_dims=tuple(_head_dims(module)),
             image=_image_size(built),
+            reserved=roles.reserved_ids(module, built.arguments),
         )
         self.main = self._main_parameter()
+
+    def restart(self, frame: Frame) -> None:
+        """Nothing is chosen yet, for calls of these sizes."""
+        self.frame, self.choice, self.widths, self.vocabularies = frame, {}, {}, {}
+        self.main = self._main_parameter()
+        self.prober = Prober(self.module, self.built.target.environment)
 
     def take(self, inputs: Sequence[str]) -> None:
         """Evaluate `--input`; B and T come from the main input where it is given."""
@@ -155,6 +163,8 @@ class Search:
             if name in made or candidate is SAME:
                 continue
             frame = replace(self.frame, C=self.widths[name]) if name in self.widths else self.frame
+            if name in self.vocabularies:
+                frame = replace(frame, vocab=self.vocabularies[name])
             made[name] = candidate.make(frame)
         for name, candidate in choice.items():
             if candidate is SAME and name not in made:
@@ -214,6 +224,18 @@ class Search:
             ):
                 return int(self.given[p.name].shape[1])
         return self.frame.T
+
+    def second_length(self) -> int | None:
+        """The length of a second sequence of rows or ids, where the call has one."""
+        for p in self.parameters:
+            if p.name == self.main or p.role in MASKS:
+                continue
+            value, chosen = self.given.get(p.name), self.choice.get(p.name, SAME)
+            if p.role in ("memory", "tokens") and isinstance(value, Tensor) and value.dim() >= 2:
+                return int(value.shape[1])
+            if "S" in chosen.axes and not chosen.convention and p.name not in self.given:
+                return self.frame.S
+        return None
 
     def time_axes(self) -> tuple[int, int] | None:
         """The token axis of the main input, and the axis at which it is looked for in the output first."""
