@@ -1,6 +1,6 @@
 """attnscope: a command-line microscope for causal attention.
 
-`trace`, `mask`, `check`, `compare` and `watch` are the commands for Python. Importing this package
+`trace`, `mask`, `reshape`, `check`, `compare` and `watch` are the commands for Python. Importing this package
 imports the standard library alone; torch comes with the first call that needs it.
 """
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnscope.api import assert_sound, check, compare, mask, trace, watch
+    from attnscope.api import assert_sound, check, compare, mask, reshape, trace, watch
 
-__all__ = ["__version__", "assert_sound", "check", "compare", "mask", "trace", "watch"]
+__all__ = ["__version__", "assert_sound", "check", "compare", "mask", "reshape", "trace", "watch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from attnscope.schema import Attention, Mask, ModelInfo, Output, Step, TensorInfo, Token, Trace
+from attnscope.schema import (
+    Attention,
+    Mask,
+    ModelInfo,
+    Output,
+    Reshaping,
+    Step,
+    TensorInfo,
+    Token,
+    Trace,
+)
 
 if TYPE_CHECKING:
     import os
@@ -104,6 +114,21 @@ def mask(
     from attnscope.masks import build
 
     return build(kind, length, window=window, prefix=prefix, queries=queries, offset=offset)
+
+
+def reshape(chain: str, shape: Sequence[int]) -> Reshaping:
+    """Where every element goes in a chain of views and copies, on a tensor of `shape`; no torch is needed.
+
+    `chain` is written as in torch, `view(6, 2, 8).transpose(0, 1)`, or with einops' `rearrange` and `repeat`,
+    or as lines of code with names. Elements are numbered from 0 in the order of the input's memory.
+
+    Returns one step for each call, with the numbers in logical order, strides and memory. The step that torch
+    would refuse is the last: it has the reason and what would work. Raises `attnscope.errors.UsageError` for
+    what is no such chain.
+    """
+    from attnscope.reshaping.chain import follow
+
+    return follow(chain, shape)
 
 
 def check(

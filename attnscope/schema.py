@@ -217,6 +217,54 @@ class Mask(Shown):
 
 
 @dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How a tensor's elements lie: `numbers` are their places in the input, in logical order.
+
+    `memory` holds the same numbers in the order in which they lie there; element [i, j, …] stands at
+    `offset + i * strides[0] + j * strides[1] + …`.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    contiguous: bool
+    numbers: NDArray[np.int64]
+    memory: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ReshapeStep:
+    """One step of a chain, on a tensor of shape `given`: the tensors that it gave, one of most steps.
+
+    `memory`: `view` shares the memory of what it was given, `same` is that very tensor, `copy` has its own.
+    A step that cannot be done has `error`, the reason, and `cures`, texts that could stand in its place.
+    """
+
+    text: str
+    op: str
+    memory: Literal["view", "copy", "same", "none"]
+    outputs: tuple[Arrangement, ...]
+    given: tuple[int, ...]
+    error: str | None = None
+    cures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Reshaping(Shown):
+    """What a chain of views does to a tensor of `shape` whose elements are numbered in memory order."""
+
+    chain: str
+    shape: tuple[int, ...]
+    input: Arrangement
+    steps: tuple[ReshapeStep, ...]
+
+    @property
+    def failed(self) -> bool:
+        """True when the last step cannot be done: exit code 1."""
+        return any(step.error is not None for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
 class LayerInfo:
     """One row of `attnscope layers`, known without torch."""
 

@@ -17,7 +17,7 @@ ROOT = Path(attnscope.__file__).parent
 
 RANKS = {
     0: "schema diagnostic comparison errors source",
-    1: """text masks pooling codebook render selection ignores settings
+    1: """text masks pooling codebook render selection ignores settings reshaping
         recorder axes steps attention parallel""",
     2: "layers loader inputs",
     3: "crashes targets checks",
@@ -168,6 +168,7 @@ def test_the_package_imports_the_standard_library_alone() -> None:
         ("layers", "--help"),
         ("tokens", "--help"),
         ("mask", "--len", "8"),
+        ("reshape", "view(6, 2, 8).transpose(0, 1)", "--shape", "6,16"),
         ("layers",),
         ("layers", "--format", "json"),
         ("tokens", "one step"),

@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "Run a script unchanged; explain a crash inside a module.",
     "compare": "Tell whether two modules are the same function.",
     "explain": "Say what a diagnostic code means.",
+    "reshape": "Follow every element through a chain of views.",
     "mask": "Draw a mask, and the line of torch that builds it.",
     "tokens": "Show a text as tokens.",
     "layers": "List the built-in attention layers.",

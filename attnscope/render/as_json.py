@@ -18,6 +18,7 @@ from attnscope.codebook import Explanation
 from attnscope.comparison import Comparison
 from attnscope.diagnostic import Diagnostic, Report
 from attnscope.schema import (
+    Arrangement,
     Attention,
     LayerInfo,
     Mask,
@@ -25,6 +26,7 @@ from attnscope.schema import (
     ModelInfo,
     Output,
     Pooled,
+    Reshaping,
     Span,
     Step,
     TensorInfo,
@@ -67,6 +69,8 @@ def _body(obj: object) -> tuple[str, dict[str, Any]]:
             "torch": _plain(obj.torch_lines),
         }
         return "mask", body
+    if isinstance(obj, Reshaping):
+        return "reshape", _reshaping(obj)
     if isinstance(obj, Explanation):
         return "explain", _explanation(obj)
     if isinstance(obj, Report):
@@ -96,6 +100,37 @@ def trace_body(trace: Trace) -> dict[str, Any]:
         "output": _output(trace.output),
         "findings": [_finding(finding) for finding in trace.findings],
         "notes": _plain(trace.notes),
+    }
+
+
+def _reshaping(obj: Reshaping) -> dict[str, Any]:
+    steps = [
+        {
+            "text": _plain(step.text),
+            "op": step.op,
+            "memory": step.memory,
+            "outputs": [_arrangement(one) for one in step.outputs],
+            "error": _plain(step.error),
+            "cures": list(step.cures),
+        }
+        for step in obj.steps
+    ]
+    return {
+        "chain": _plain(obj.chain),
+        "shape": list(obj.shape),
+        "input": _arrangement(obj.input),
+        "steps": steps,
+    }
+
+
+def _arrangement(one: Arrangement) -> dict[str, Any]:
+    return {
+        "shape": list(one.shape),
+        "stride": list(one.strides),
+        "offset": one.offset,
+        "contiguous": one.contiguous,
+        "numbers": one.numbers.tolist(),
+        "memory": one.memory.tolist(),
     }
 
 

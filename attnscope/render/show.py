@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attnscope.render.terminal import Lines, Style, emit
-from attnscope.schema import LayerInfo, Mask, Token, Trace
+from attnscope.schema import LayerInfo, Mask, Reshaping, Token, Trace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,6 +118,10 @@ def object_lines(style: Style, obj: object) -> Lines:
         return trace_lines(style, obj)
     if isinstance(obj, Mask):
         return mask_lines(style, obj)
+    if isinstance(obj, Reshaping):
+        from attnscope.render.reshape import draw_reshaping
+
+        return draw_reshaping(style, obj)
     if isinstance(obj, Report):
         return report_lines(style, obj)
     if isinstance(obj, Diagnostic):

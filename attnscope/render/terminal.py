@@ -47,6 +47,12 @@ _COLORS = {
     "care": "color(136)",
     "gutter": "color(33)",
     "allowed": "color(33)",
+    "part.0": "color(33)",
+    "part.1": "color(166)",
+    "part.2": "color(28)",
+    "part.3": "color(164)",
+    "part.4": "color(30)",
+    "part.5": "color(99)",
 }
 
 _ASCII = str.maketrans(
