@@ -176,6 +176,7 @@ def origin_of(recording: Recording, serial: int) -> MaskOrigin:
     arguments = {made: name for name, made in recording.arguments}
     made_at = None
     current = serial
+    square = _wide(recording, serial)[-2:]
     for _ in range(len(recording.events) + 1):
         if current in arguments:
             return _named("argument", arguments[current], made_at)
@@ -183,7 +184,8 @@ def origin_of(recording: Recording, serial: int) -> MaskOrigin:
         if event is None:
             kind, name = recording.owned.get(recording.leaves.get(current, -1), ("made", None))
             return _named(kind, name, made_at)
-        if event.code is not None and event.direct:
+        # Before it has its queries and keys a mask is none yet: an `arange`, lengths, a comparison's sides.
+        if event.code is not None and event.direct and _wide(recording, current)[-len(square) :] == square:
             made_at = span_of(event.code, event.lasti)
         refs = [*refs_in(event.args), *refs_in(tuple(event.kwargs.values()))]
         if not refs:
@@ -192,6 +194,11 @@ def origin_of(recording: Recording, serial: int) -> MaskOrigin:
             break
         current = refs[0]
     return _named("made", None, made_at)
+
+
+def _wide(recording: Recording, serial: int) -> tuple[int, ...]:
+    """The sizes of a tensor that are not 1."""
+    return tuple(size for size in recording.made[serial][0] if size != 1)
 
 
 def _named(kind: Any, name: str | None, span: Any) -> MaskOrigin:

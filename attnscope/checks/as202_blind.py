@@ -33,6 +33,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnscope.checks.as201_future import grid
+from attnscope.checks.blame import mask_span
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import SMALL, is_over_tokens, leak_of, mask_of, visible
 from attnscope.checks.maps import Map
@@ -105,11 +106,11 @@ def _diagonal(lab: Lab, one: Map) -> Iterator[Diagnostic]:
 def _finding(lab: Lab, one: Map | None, message: str, label: str) -> Diagnostic:
     span, labels = None, []
     if one is not None:
-        made, apply, _ = mask_of(one, lab)
-        span = lab.span(made if made is not None else apply if apply is not None else one.event)
-        used = lab.span(one.event)
+        _, apply, _ = mask_of(one, lab)
+        used = lab.span(apply if apply is not None else one.event)
+        span = mask_span(lab, one) or used
         if used is not None and used != span:
-            labels.append(Label(used, "these weights are what is left"))
+            labels.append(Label(used, "the mask is applied here" if apply is not None else "the weights"))
     elif lab.maps:
         span = lab.span(lab.maps[0].event)
         label = "this attention does not join tokens"

@@ -31,11 +31,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from torch import nn
 
+from attnscope.checks.blame import constructed
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import wrong_axis
+from attnscope.checks.maps import Map
 from attnscope.checks.places import num
 from attnscope.diagnostic import Diagnostic, Label, Tried
+from attnscope.schema import Span
 
 CODE = "AS207"
 
@@ -64,12 +68,17 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             if used
             else []
         )
+        span, normalises = lab.span(one.event), f"normalises axis {dim} of [{shown}]"
+        made = _constructed(lab, one)
+        if made is not None:
+            labels = [*([Label(span, normalises)] if span is not None else []), *labels]
+            span, normalises = made, f"axis {dim} is chosen here"
         yield Diagnostic(
             CODE,
             "error",
             f"the softmax runs over {over}, not over the keys",
-            lab.span(one.event),
-            f"normalises axis {dim} of [{shown}]",
+            span,
+            normalises,
             tuple(labels),
             (),
             "use `dim=-1`: the last axis of the scores are the keys",
@@ -80,3 +89,11 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             ),
         )
         return
+
+
+def _constructed(lab: Lab, one: Map) -> Span | None:
+    """The constructor's statement that chose the axis, where the softmax is a module's."""
+    part = lab.made_by(lab.recording.events[one.event].call)
+    if not isinstance(part, nn.Softmax | nn.LogSoftmax):
+        return None
+    return constructed(lab.recording.root, part)

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnscope.checks.as201_future import grid
+from attnscope.checks.blame import heads_cut
 from attnscope.checks.lab import Lab
 from attnscope.checks.maps import Map
 from attnscope.diagnostic import Diagnostic, Label, Tried
@@ -55,23 +56,21 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             continue
         product = one.found.product
         used = lab.span(product.event) if product is not None else None
-        span = used or lab.span(one.event)
         label = (
             f"the scores are [{', '.join(str(n) for n in one.found.shape)}]: heads by heads for each token"
         )
-        softmax = lab.span(one.event)
-        labels = (
-            [Label(softmax, "each token's heads share the weight out here")]
-            if softmax not in (None, span)
-            else []
-        )
+        cut = lab.span(heads_cut(lab, product.left)) if product is not None else None
+        span, labels = used or lab.span(one.event), []
+        if cut is not None and span is not None:
+            labels = [Label(span, label)]
+            span, label = cut, "heads stay behind tokens"
         yield Diagnostic(
             CODE,
             "error",
             "heads attend to heads: no token sees another",
             span,
             label,
-            tuple(one for one in labels if isinstance(one, Label)),
+            tuple(labels),
             (),
             (
                 "move heads before tokens, `q.transpose(1, 2)`, `k` and `v` too, before the product; and "

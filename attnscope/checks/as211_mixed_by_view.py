@@ -33,12 +33,13 @@ from collections.abc import Iterator
 import torch
 
 from attnscope.checks.as201_future import grid
+from attnscope.checks.blame import tokens_cut
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import leak_of
 from attnscope.checks.mixing import Mixing, mixing_of
 from attnscope.checks.places import num
 from attnscope.checks.subject import seeded
-from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.diagnostic import Diagnostic, Label, Tried
 
 CODE = "AS211"
 
@@ -50,6 +51,10 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     proof = _proof(lab)
     if proof is None:
         return
+    cut = _cut_before(lab, mixing)
+    if cut is not None:
+        yield _of_a_cut(lab, mixing, cut, proof)
+        return
     axes = ", ".join(f"{a} {n}" if a else str(n) for a, n in zip(mixing.names, mixing.before, strict=True))
     after = ", ".join(str(n) for n in mixing.after)
     rows = [("result", f"{mixing.what}s that it holds"), *mixing.rows]
@@ -60,7 +65,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         lab.span(mixing.event),
         f"[{axes}] becomes [{after}]: memory is cut anew, no axis is moved",
         (),
-        (proof, *(_split_before(lab, mixing))),
+        (proof,),
         _help(mixing),
         tuple(rows) if mixing.rows else grid(lab),
     )
@@ -77,11 +82,35 @@ def _help(mixing: Mixing) -> str:
     return "bring tokens back in front first: `.transpose(1, 2).reshape(b, t, -1)`"
 
 
-def _split_before(lab: Lab, mixing: Mixing) -> list[str]:
-    for name, size in zip(mixing.names, mixing.before, strict=True):
-        if size < lab.length and (name or "").startswith("T/"):
-            return [f"the token axis was cut into {lab.length // max(size, 1)} before: {name} {size}"]
-    return []
+def _cut_before(lab: Lab, mixing: Mixing) -> int | None:
+    """The step that cut the token axis itself in pieces, before the one that cannot keep them apart."""
+    if not any(
+        size < lab.length and (name or "").startswith("T/")
+        for name, size in zip(mixing.names, mixing.before, strict=True)
+    ):
+        return None
+    source = lab.recording.events[mixing.event].args[0]
+    return tokens_cut(lab, int(source))
+
+
+def _of_a_cut(lab: Lab, mixing: Mixing, cut: int, proof: str) -> Diagnostic:
+    event = lab.recording.events[cut]
+    source = lab.lineage.shape(next(ref for ref in lab.lineage.refs(event) if ref in lab.lineage.active))
+    axis = source.index(lab.length)
+    piece = lab.lineage.shape(event.outputs[0])[axis]
+    before, after = (", ".join(map(str, shape)) for shape in (mixing.before, mixing.after))
+    used = lab.span(mixing.event)
+    return Diagnostic(
+        CODE,
+        "error",
+        f"a `{event.op.name}` cuts the token axis, not the channels",
+        lab.span(cut),
+        f"axis {axis} of [{', '.join(map(str, source))}] is T: each piece has {piece} of {lab.length} tokens",
+        (Label(used, f"[{before}] becomes [{after}]: tokens fill channels"),) if used is not None else (),
+        (proof,),
+        f"cut the last axis: `dim=-1` in `{event.op.name}`",
+        (("result", f"{mixing.what}s that it holds"), *mixing.rows) if mixing.rows else grid(lab),
+    )
 
 
 def _proof(lab: Lab) -> str | None:

@@ -30,9 +30,10 @@ from collections.abc import Iterator
 import numpy as np
 from torch import nn
 
+from attnscope.checks.blame import constructed
 from attnscope.checks.lab import Lab
 from attnscope.checks.mixing import mixing_of
-from attnscope.checks.places import declared, num
+from attnscope.checks.places import num
 from attnscope.checks.subject import parts
 from attnscope.diagnostic import Diagnostic, Label, Tried
 
@@ -66,9 +67,10 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         event = next((m.event for m in lab.maps), None)
         span = lab.span(event)
         label = f"axis 0 of the input, the batch, is the token axis of `{name or type(part).__name__}`"
-        made = declared(lab.subject.module, name.partition(".")[0]) if name else None
+        made = constructed(lab.subject.module, part)
         if made is not None:
-            labels.append(Label(made, "made without batch_first=True: it wants [T, B, C]"))
+            labels += [Label(span, label)] if span is not None else []
+            span, label = made, "made without batch_first=True: it wants [T, B, C]"
         help_ = "pass `batch_first=True`, or give it `x.transpose(0, 1)` and transpose the result back"
     else:
         span = lab.span(next((m.event for m in lab.maps), None))
