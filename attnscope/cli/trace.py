@@ -358,6 +358,8 @@ class _View:
         return replace(trace, build_attention=lambda: picked)
 
     def _check_picks(self, trace: Trace) -> None:
+        if any(finding.severity == "error" for finding in trace.findings):
+            return  # the crash came before there were all of them, and is what there is to say
         found = trace.attention if self.heads is not None or self.layers is not None else ()
         if self.layers is not None:
             for number in self.layers:

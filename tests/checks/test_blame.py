@@ -19,7 +19,7 @@ class Heads(nn.Module):
         self.norms = nn.ModuleList([nn.Softmax(dim=2)])  # `Softmaxes`
 
     def heads(self, x):
-        b, t, c = x.shape
+        b, t = x.shape[:2]
         return (u.view(b, t, 3, 8).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
 
     def attend(self, q, k, v, keep):
@@ -51,7 +51,7 @@ class Softmaxes(Heads):
 
 class Unmoved(Heads):
     def forward(self, x):
-        b, t, c = x.shape
+        b, t = x.shape[:2]
         q, k, v = (
             u.view(b, t, 3, 8)  # `Unmoved`
             for u in self.qkv(x).chunk(3, -1)
@@ -62,7 +62,7 @@ class Unmoved(Heads):
 
 class Tokens(Heads):
     def forward(self, x):
-        b, t, c = x.shape
+        b, t = x.shape[:2]
         q, k, v = self.qkv(x).chunk(3, 1)  # `Tokens`
         q, k, v = (u.reshape(b, t, 3, 8).transpose(1, 2) for u in (q, k, v))
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -100,7 +100,7 @@ def test_the_line_to_blame(cls: type[nn.Module], code: str) -> None:
     assert finding.labels and all(label.span.line != truth for label in finding.labels)
 
 
-def twins(scale: float) -> tuple[type[nn.Module], type[nn.Module]]:
+def twins() -> tuple[type[nn.Module], type[nn.Module]]:
     """Two classes of one name, the second with a layer that gets no gradient."""
 
     class Twin(Heads):
@@ -127,7 +127,7 @@ def twins(scale: float) -> tuple[type[nn.Module], type[nn.Module]]:
 
 
 def test_of_two_classes_of_one_name_the_right_one() -> None:
-    first, second = twins(1.0)
+    first, second = twins()
     assert not attnscope.check(first(), torch.randn(2, 6, 24)).findings
     (finding,) = attnscope.check(second(), torch.randn(2, 6, 24)).findings
     lines = inspect.getsource(inspect.getmodule(Heads)).splitlines()

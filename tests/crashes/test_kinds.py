@@ -116,6 +116,41 @@ KINDS = [
         help="use `.reshape(b, t, d)` or `.contiguous().view(b, t, d)`",
     ),
     Kind(
+        "view in place of transpose, of memory in another order",
+        "AS108",
+        source="""class M(nn.Module):
+    def __init__(self, d=16, h=4):
+        super().__init__()
+        self.h, self.q, self.t = h, nn.Linear(d, d), 0
+    def forward(self, x):
+        b, t, d = x.shape
+        q = self.q(x).transpose(0, 1).contiguous().transpose(0, 1)
+        return q.view(b, self.h, t, d // self.h)  # TRUTH
+""",
+        help="the axes have to be moved: `.view(b, t, self.h, d // self.h).transpose(1, 2)`",
+    ),
+    Kind(
+        "merge of heads that were not moved back",
+        "AS108",
+        source="""class M(nn.Module):
+    def forward(self, x):
+        b, t, d = x.shape
+        y = x.view(b, t, 2, d // 2).transpose(1, 2)
+        return y.view(b, t, -1)  # TRUTH
+""",
+        help="the axes have to be moved first: `.transpose(1, 2).view(b, t, -1)`",
+    ),
+    Kind(
+        "tokens and batch by view",
+        "AS108",
+        source="""class M(nn.Module):
+    def forward(self, x):
+        b, t, d = x.shape
+        return x.transpose(0, 1).view(b, t, d)  # TRUTH
+""",
+        help="the axes have to be moved: `.transpose(0, 1)`",
+    ),
+    Kind(
         "k transposed 1 2",
         "AS111",
         (("k.transpose(-2, -1)", "k.transpose(1, 2)"),),
