@@ -339,7 +339,14 @@ class _View:
         )
 
     def send(self, trace: Trace) -> None:
-        self._check_picks(trace)
+        try:
+            self._check_picks(trace)
+        except UsageError:
+            if not any(finding.severity == "error" for finding in trace.findings):
+                raise
+            # The crash came before what was picked, and is what there is to say.
+            sections = tuple(one for one in self.sections if one not in ("mask", "weights"))
+            return replace(self, sections=sections, heads=None, layers=None).send(trace)
         if self.to.json:
             trace = self._picked(trace)
         send(self.to, trace, "trace", self._draw(trace), self._edit)
@@ -358,8 +365,6 @@ class _View:
         return replace(trace, build_attention=lambda: picked)
 
     def _check_picks(self, trace: Trace) -> None:
-        if any(finding.severity == "error" for finding in trace.findings):
-            return  # the crash came before there were all of them, and is what there is to say
         found = trace.attention if self.heads is not None or self.layers is not None else ()
         if self.layers is not None:
             for number in self.layers:

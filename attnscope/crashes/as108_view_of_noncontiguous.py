@@ -81,7 +81,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
 
 
 def _moved(scene: Scene, tensor: Any, nodes: list[ast.expr], wanted: list[Any]) -> str:
-    """The cure where the sizes that are asked for have axes in another order, tried on a tensor of these sizes.
+    """The cure where the sizes that are asked for have axes in another order, tried on such a tensor.
 
     Memory that is only cut or joined cannot exchange axes: `reshape` would mix them.
     """

@@ -73,8 +73,10 @@ class Recorder(TorchFunctionMode):
         inner: bool = False,
         values: bool = False,
         on_output: Callable[[Event, Any], None] | None = None,
+        most: int = sys.maxsize,
     ) -> None:
         super().__init__()
+        self._most = most
         self.recording = recording
         self.call = -1
         self.guard: Guard | None = None
@@ -110,7 +112,12 @@ class Recorder(TorchFunctionMode):
             tensors = _tensors_of(result)
             if tensors:
                 self._note(op, args, kwargs, result, tensors, None)
+        if len(self._raw) > self._most:
+            self._begin_anew()
         return result
+
+    def _begin_anew(self) -> None:
+        """More than `most` events were noted: a recorder with a bound makes room here."""
 
     def _note(
         self,

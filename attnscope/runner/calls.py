@@ -23,11 +23,11 @@ from attnscope.runner.opaque import FUSED, KINDS, PLAIN, is_fused, kind_of, with
 from attnscope.runner.recorder import ScriptRecorder
 from attnscope.runner.tracebacks import stripped
 
-MEMORY = Memory()
-
 
 class Watcher(Protocol):
-    """Who wants to know what modules do."""
+    """Who wants to know what modules do. `memory` takes what runs while it watches."""
+
+    memory: Memory
 
     def wants(self, module: nn.Module) -> bool:
         """Whether a recording may begin with a call of this module."""
@@ -187,8 +187,15 @@ def _outermost(
         shallower()
         try:
             watcher.ended(recorder, failure)
+            ran = recorder.recording.calls
+            memories = [
+                one.memory
+                for one in _watchers  # of two that want a module one records it, and both know of it
+                if one is watcher or any(one.wants(call[0]) for call in ran)
+            ]
             kept = at_rest(recorder.recording, grad, recorder.opaque, recorder.restarts)
-            MEMORY.keep(kept, failure)
+            for memory in memories:
+                memory.keep(kept, failure)
         finally:
             failure = None  # a frame that keeps its exception keeps every tensor in the traceback
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -14,8 +13,7 @@ from attnscope.crashes import Crash, Phase, diagnose
 from attnscope.diagnostic import Diagnostic, Report
 from attnscope.ignores import settled
 from attnscope.recorder.recording import Recording
-from attnscope.runner.calls import MEMORY
-from attnscope.runner.memory import Kept
+from attnscope.runner.memory import Kept, Memory
 from attnscope.runner.tracebacks import chained
 from attnscope.schema import Attention, ModelInfo, Step, Trace
 from attnscope.steps import Steps
@@ -25,7 +23,7 @@ _MODULE = os.path.join("torch", "nn", "modules", "module.py")
 _QUIET = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
-def explain(error: BaseException, target: str) -> Report | None:
+def explain(error: BaseException, target: str, memory: Memory) -> Report | None:
     """A report on an exception that left a module, or None for one that has nothing to do with any.
 
     What it was raised from is looked at too: `raise RuntimeError("training failed") from error`.
@@ -33,17 +31,17 @@ def explain(error: BaseException, target: str) -> Report | None:
     for one in chained(error):
         if isinstance(one, _QUIET):
             continue
-        found = _one(one, target)
+        found = _one(one, target, memory)
         if found is not None:
             return found
     return None
 
 
-def _one(error: BaseException, target: str) -> Report | None:
-    kept = MEMORY.fault(error)
+def _one(error: BaseException, target: str, memory: Memory) -> Report | None:
+    kept = memory.fault(error)
     phase: Phase = "forward"
     if kept is None and _in_backward(error.__traceback__):
-        phase, kept = "backward", MEMORY.before_backward()
+        phase, kept = "backward", memory.before_backward()
     if kept is not None:
         recording = kept.restored()
         steps = tuple(Steps(recording).rows)
@@ -141,8 +139,3 @@ def _unseen(error: BaseException) -> Crash | None:
 def _device(known: dict[str, Any]) -> str | None:
     device = known.get("device")
     return str(device) if device is not None else None
-
-
-def with_exit(report: Report, code: int) -> Report:
-    """The report of a whole run: with the script's exit code."""
-    return replace(report, extra={**report.extra, "exit_code": code})

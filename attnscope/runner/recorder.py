@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.recorder.mode import Recorder, _tensors_of
-from attnscope.recorder.ops import KNOWN, NEW, Op, op_of
+from attnscope.recorder.ops import NEW, Op
 from attnscope.recorder.recording import Recording
 from attnscope.recorder.tensors import Ref, is_tensor
 
@@ -27,40 +27,11 @@ class ScriptRecorder(Recorder):
     """Notes each call into a `Recording` that begins anew when it has grown too long."""
 
     def __init__(self, recording: Recording) -> None:
-        super().__init__(recording)
+        super().__init__(recording, most=MOST_EVENTS)
         self.restarts = 0
         self.opaque: set[str] = set()
         self._calls = recording.calls
         self._running = 0
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        # `_note` and `_note_failure` count the frames between them and the source: they are called from here.
-        op = KNOWN.get(func) or op_of(func)
-        if op.careful:
-            return self._careful(op, func, args, kwargs or _NOTHING)
-        try:
-            result = func(*args, **kwargs) if kwargs else func(*args)
-        except BaseException as error:
-            self._note_failure(op, args, kwargs or _NOTHING, error)
-            raise
-        if type(result) is Tensor:
-            outputs: tuple[Tensor, ...] = (result,)
-        elif op.sizes:
-            self._note_size(args)
-            return result
-        else:
-            outputs = _tensors_of(result)
-            if not outputs:
-                return result
-        try:
-            self._note(op, args, kwargs, result, outputs, None)
-        except Exception:
-            self.recording.missed += 1
-        if len(self._raw) > MOST_EVENTS:
-            self._begin_anew()
-        return result
 
     # -- module calls ----------------------------------------------------------------------------------
 

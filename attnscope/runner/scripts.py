@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from attnscope.recorder.recording import Recording
+from attnscope.runner.memory import Memory
 from attnscope.runner.recorder import ScriptRecorder
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class ScriptWatcher:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.memory = Memory()
         self._tries = MOST_TRIES if session.attention else 0
         self._nan = session.nan
         self._forwards = 0

@@ -108,7 +108,7 @@ class Session:
         try:
             from attnscope.runner.explain import explain
 
-            report = explain(error, self.program.name)
+            report = explain(error, self.program.name, self._watcher.memory)
             if report is not None:
                 self.say(report)
         except Exception as own:

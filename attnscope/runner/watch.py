@@ -12,9 +12,9 @@ from torch import nn
 from attnscope.diagnostic import Report
 from attnscope.recorder.preserve import walk
 from attnscope.recorder.recording import Recording
-from attnscope.runner.calls import MEMORY, aside, install, uninstall
+from attnscope.runner.calls import aside, install, uninstall
 from attnscope.runner.console import Console
-from attnscope.runner.memory import Kept
+from attnscope.runner.memory import Memory
 from attnscope.runner.recorder import ScriptRecorder
 from attnscope.runner.tracebacks import clean
 
@@ -31,7 +31,7 @@ class Watch:
         self.report: Report | None = None
         self._module = module
         self._ids = frozenset(id(child) for _, child in walk(module)) if module is not None else None
-        self._last: Kept | None = None
+        self.memory = Memory()
         self._compiled: list[tuple[dict[str, Any], Any]] = []
 
     # -- as a watcher of calls -----------------------------------------------------------------------------
@@ -48,6 +48,7 @@ class Watch:
     # -- as a context --------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        self.memory = Memory()  # of what runs in this block
         install(self)
         self._set_compiled_aside()
         return self
@@ -83,12 +84,12 @@ class Watch:
         target = type(self._module).__name__ if self._module is not None else "watch"
         if error is not None:
             clean(error)
-            report = explain(error, target)
+            report = explain(error, target, self.memory)
             if report is not None:
                 self.report = report
                 Console().report(report)
             return
-        kept = MEMORY.forwards[-1] if MEMORY.forwards else None
+        kept = self.memory.forwards[-1] if self.memory.forwards else None
         self.report = Report(target, ())
         if kept is not None:
             whole = kept.restored()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,3 +174,19 @@ def test_memory_that_is_not_there(
     monkeypatch.setattr("attnscope.masks.build", broken)
     assert boundary.run(["mask", "--len", "3"]) == 70
     assert "not enough memory" in capsys.readouterr().err
+
+
+def test_a_crash_is_told_whatever_was_picked(cli: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(
+        "import torch\n"
+        "class Bad(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return (x @ x.mT).softmax(-1) @ x @ x\n"
+    )
+    args = ("--module", str(path), "--input", "torch.randn(1, 4, 3)", "--format", "json")
+    result = cli("trace", *args, "--show", "shapes,weights", "--head", "5")
+    assert result.code == 1 and result.err == ""
+    assert [one["code"] for one in result.json["findings"]] == ["AS111"]
+    assert [step["op"] for step in result.json["steps"]][-2:] == ["matmul", "matmul"]
+    assert "attention" not in result.json

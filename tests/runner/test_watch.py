@@ -19,7 +19,6 @@ from torch.utils.checkpoint import checkpoint
 
 import attnscope
 from attnscope.runner import calls, recorder
-from attnscope.runner.calls import MEMORY
 
 CALL, COMPILE = nn.Module._call_impl, torch.compile
 
@@ -54,8 +53,6 @@ class Model(nn.Module):
 
 @pytest.fixture(autouse=True)
 def restored() -> Any:
-    MEMORY.forwards.clear()
-    MEMORY.faults.clear()
     yield
     assert nn.Module._call_impl is CALL
     assert torch.compile is COMPILE
@@ -126,11 +123,47 @@ def test_an_exception_that_no_module_raised_is_left_alone(capsys: pytest.Capture
 
 def test_only_the_watched_model_is_recorded() -> None:
     model, other = Model(), Model()
-    with attnscope.watch(model):
+    with attnscope.watch(model) as watch:
         other(x())
-        assert not MEMORY.forwards
+        assert not watch.memory.forwards
         nn.Sequential(model)(x())
-    assert [kept.root for kept in MEMORY.forwards] == [model]
+    assert [kept.root for kept in watch.memory.forwards] == [model]
+
+
+def test_each_watch_knows_what_ran_while_it_was_open() -> None:
+    a, b = Model(), Model(broken=True)
+    with attnscope.watch(a) as first:
+        a(x())
+    assert first.report is not None and first.report.trace is not None
+    with attnscope.watch(b) as second:
+        pass
+    assert second.report is not None and second.report.trace is None
+    with first:
+        pass
+    assert first.report.trace is None
+    # Of two that are open the inner one records, and the outer one explains the same crash.
+    outer, inner = attnscope.watch(), attnscope.watch(b)
+    with pytest.raises(RuntimeError), outer, inner:
+        nn.Sequential(b)(x())
+    assert outer.report is not None and inner.report is not None
+    assert [one.code for one in outer.report.findings] == ["AS111"]
+    assert outer.report.findings == inner.report.findings
+
+
+def test_what_is_written_is_in_place_as_in_a_trace() -> None:
+    class Writes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x * 2
+            F.relu(y, inplace=True)
+            torch.add(y, 1, out=y)
+            return y
+
+    with attnscope.watch() as watch:
+        Writes()(x())
+    assert watch.report is not None and watch.report.trace is not None
+    said = [(step.op, step.memory) for step in watch.report.trace.steps]
+    assert said == [("mul", "new"), ("relu_", "in-place"), ("add", "in-place")]
+    assert said == [(step.op, step.memory) for step in attnscope.trace(Writes(), x()).steps]
 
 
 def test_what_it_was_raised_from_is_explained() -> None:
@@ -171,12 +204,12 @@ def test_a_thread_has_its_own_recording() -> None:
         except RuntimeError as error:
             seen.append(error)
 
-    with attnscope.watch():
+    with attnscope.watch() as watch:
         thread = threading.Thread(target=work)
         thread.start()
         Model()(x())
         thread.join()
-    kept = MEMORY.fault(seen[0])
+    kept = watch.memory.fault(seen[0])
     assert kept is not None
     assert kept.events == 16 + 9  # a whole layer and its sum, the second up to its product
 
@@ -184,15 +217,15 @@ def test_a_thread_has_its_own_recording() -> None:
 def test_nothing_of_the_script_is_kept_alive() -> None:
     model = Model(broken=True)
     data = x()
-    with attnscope.watch():
+    with attnscope.watch() as watch:
         with suppress(RuntimeError):
             model(data)
         gone = [weakref.ref(model), weakref.ref(data)]
-        assert len(MEMORY.faults) == 1
+        assert len(watch.memory.faults) == 1
         del model, data
         gc.collect()
         assert [reference() for reference in gone] == [None, None]
-    assert type(MEMORY.forwards[-1].restored().root) is Model
+    assert type(watch.memory.forwards[-1].restored().root) is Model
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,10 +250,10 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < len(steps) <= 51
     assert (steps[-1].op, steps[-1].module) == ("matmul", "layer")
     assert "the forward was long: its first steps were forgotten" in watch.report.notes
-    with attnscope.watch():
+    with attnscope.watch() as watch:
         for _ in range(100):
             Model()(x())
-        assert len(MEMORY.forwards) <= 16
+        assert len(watch.memory.forwards) <= 16
 
 
 def test_memory_does_not_grow() -> None:
@@ -307,9 +340,9 @@ def test_a_second_pass_of_checkpointing_is_not_a_forward() -> None:
             y: Tensor = checkpoint(self.layer, x, use_reentrant=False)
             return y
 
-    with attnscope.watch():
+    with attnscope.watch() as watch:
         Again()(x().requires_grad_()).sum().backward()
-    assert len(MEMORY.forwards) == 1
+    assert len(watch.memory.forwards) == 1
 
 
 @pytest.mark.parametrize("kind", [nn.MultiheadAttention, nn.TransformerEncoderLayer])
