@@ -16,7 +16,7 @@ import attnscope
 ROOT = Path(attnscope.__file__).parent
 
 RANKS = {
-    0: "schema diagnostic comparison errors source",
+    0: "schema diagnostic comparison errors source strict",
     1: """text masks pooling codebook render selection ignores settings reshaping
         recorder axes steps attention parallel""",
     2: "layers loader inputs",

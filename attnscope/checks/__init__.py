@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.strict import passed_over
 
 if TYPE_CHECKING:
     from attnscope.checks.lab import Lab
@@ -82,10 +83,8 @@ def run_checks(
             yield from list(importlib.import_module(f"{__name__}.{name}").check(lab))
         except KeyboardInterrupt:
             raise
-        except Exception:
-            if lab.strict:
-                raise
-            continue
+        except Exception as error:
+            passed_over(error)
 
 
 def without_consequences(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -59,9 +59,8 @@ class Influence:
 class Lab:
     """One subject and what experiments showed of it. Everything is done on first demand."""
 
-    def __init__(self, subject: Subject, seconds: float = 12.0, strict: bool = False) -> None:
+    def __init__(self, subject: Subject, seconds: float = 12.0) -> None:
         self.subject = subject
-        self.strict = strict  # a fault of a check's own is raised, for tests
         self.seconds = seconds
         self._began = time.thread_time(), time.monotonic()
         self.size = sum(p.numel() for p in _parameters(subject.module))
@@ -334,10 +333,9 @@ class Lab:
             delta = np.abs(one - two)
         delta = np.where(np.isfinite(delta), delta, np.where(_same(one, two), 0.0, np.inf)) / self.scale
         kept = [axis for axis in axes if axis is not None]
-        reduced = delta.max(axis=tuple(i for i in range(delta.ndim) if i not in kept), keepdims=True)
-        return np.transpose(reduced, [*kept, *[i for i in range(delta.ndim) if i not in kept]]).reshape(
-            [reduced.shape[i] for i in kept]
-        )
+        others = tuple(i for i in range(delta.ndim) if i not in kept)
+        reduced = delta.max(axis=others, keepdims=True, initial=0.0)  # of nothing, nothing changed
+        return np.transpose(reduced, [*kept, *others]).reshape([reduced.shape[i] for i in kept])
 
     @cached_property
     def influence(self) -> Influence | None:

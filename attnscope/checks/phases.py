@@ -19,6 +19,7 @@ from attnscope.loader.expressions import words
 from attnscope.recorder.record import record
 from attnscope.schema import Step
 from attnscope.steps import Steps
+from attnscope.strict import passed_over
 
 
 def forward_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
@@ -203,7 +204,8 @@ def explain(
 def _steps(recording: Any) -> tuple[Step, ...]:
     try:
         return tuple(Steps(recording).rows)
-    except Exception:
+    except Exception as error:
+        passed_over(error)
         return ()
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from attnscope.crashes.crash import Crash, Phase
 from attnscope.diagnostic import Diagnostic, Label
+from attnscope.strict import passed_over
 
 if TYPE_CHECKING:
     from attnscope.crashes.scene import Scene
@@ -116,7 +117,8 @@ def diagnose(crash: Crash) -> tuple[Diagnostic, ...]:
         for name in RULES:
             try:
                 finding: Diagnostic | None = importlib.import_module(f"{__name__}.{name}").diagnose(scene)
-            except Exception:
+            except Exception as error:
+                passed_over(error)
                 finding = None
             if finding is not None:
                 return (_called(scene, finding),)

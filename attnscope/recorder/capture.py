@@ -17,6 +17,7 @@ from torch import Tensor
 from attnscope.recorder.ops import Op
 from attnscope.recorder.sdpa import recompute
 from attnscope.recorder.tensors import refs_in, storage_of, tensors_in, to_numpy
+from attnscope.strict import passed_over
 
 ACTIVATION, SCORES, WEIGHTS, SPREAD = 1, 2, 4, 8
 
@@ -173,6 +174,7 @@ class Capture:
         try:
             self._saw(index, op.name, args, kwargs, frozen, named, serials, outputs, call)
         except Exception as error:  # a tensor of a rare kind: the run goes on, and what was not seen is said
+            passed_over(error)
             self.missed.append(f"{op.name}: {type(error).__name__}")
 
     def _saw(

@@ -26,6 +26,7 @@ from attnscope.recorder.ops import KNOWN, VIEW, Op, op_of, writing
 from attnscope.recorder.preserve import Guard
 from attnscope.recorder.recording import Event, Recording
 from attnscope.recorder.tensors import Ref, facts_of, storage_of, strides_of, to_numpy
+from attnscope.strict import passed_over
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -186,8 +187,9 @@ class Recorder(TorchFunctionMode):
             else:
                 serials = tuple([self._register(output) for output in outputs])
             snapshots = tuple([to_numpy(output) for output in outputs]) if self._values else None
-        except Exception:
+        except Exception as error:
             # A tensor-like of the user's may refuse any question. The run goes on; the row is missing.
+            passed_over(error)
             self.recording.missed += 1
             return
         if self._capture is not None:
@@ -288,7 +290,8 @@ class Recorder(TorchFunctionMode):
         code, lasti, direct = self._where(sys._getframe(2))
         try:
             frozen, named = self._freeze_all(args), self._freeze_named(kwargs)
-        except Exception:
+        except Exception as own:
+            passed_over(own)
             self.recording.missed += 1
             return
         self._raw.append(
@@ -311,7 +314,8 @@ class Recorder(TorchFunctionMode):
                     self._capture.before_write(tensor)
                 if self.guard is not None:
                     self.guard.before_write(tensor)
-        except Exception:
+        except Exception as error:
+            passed_over(error)
             self.recording.missed += 1
         try:
             result = func(*args, **kwargs)

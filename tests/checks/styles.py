@@ -821,3 +821,6 @@ STYLES |= {
         {"tgt_mask": ~causal(rows())},
     ),
 }
+
+# What a design leaves open is said as a note there, and nothing else.
+NOTED = {"EncoderUnsaid": {"AS201"}, "OptionalMaskUnsaid": {"AS201"}}
