@@ -28,7 +28,6 @@ Cure: keep the result (`scores = scores.masked_fill(…)`), or fill in place wit
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator
 
 import torch
@@ -38,15 +37,13 @@ from attnscope.checks.as201_future import grid
 from attnscope.checks.decoding import parameters_of
 from attnscope.checks.evidence import evidence_of
 from attnscope.checks.lab import Lab
-from attnscope.checks.leaks import leak_of, speaks_of_mask
+from attnscope.checks.leaks import leak_of
 from attnscope.checks.places import counted, declared, num
-from attnscope.checks.severity import severity
+from attnscope.checks.roles import marks, meets_scores, serial_of
+from attnscope.checks.severity import Kind, severity
 from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
 
 CODE = "AS204"
-_SOURCE = re.compile(
-    r"memory|context|encoder_(out|hidden|states)|^enc(_|$)|^cond|^kv$|^keys?$|^values?$", re.I
-)
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
@@ -103,29 +100,27 @@ def _dropped(lab: Lab, judged: Severity) -> Diagnostic:
 
 
 def _argument(lab: Lab) -> Iterator[Diagnostic | Tried]:
-    """A mask that is an argument must change something."""
+    """Marks that are an argument, and met the scores or nothing at all, must change something."""
     base = lab.base.output
     if base is None or not lab.maps:
         return
     for name, value in lab.exact.arguments.items():
-        if not isinstance(value, Tensor) or name in lab.together or not speaks_of_mask(name):
+        if name in lab.together or marks(value) is None:
             continue
-        binary = value.dtype is torch.bool or (
-            not value.is_complex() and bool(((value == 0) | (value == 1)).all())
-        )
-        if not binary or value.numel() < 2 or bool((value == value.reshape(-1)[0]).all()):
+        serial, meets = serial_of(lab, name), meets_scores(lab, name)
+        if not meets and (serial is None or serial in lab.lineage.users):
             continue
         outcome = lab.run({name: _blocking(value)})
         if outcome.output is None or outcome.output.shape != base.shape:
             continue
         moved = float(lab.difference(outcome.output, ()).max())
-        given = name not in lab.subject.guessed
         yield Tried(f"mask `{name}`", f"turned round it moves outputs by {num(moved)}", moved > lab.nothing)
-        if moved <= lab.nothing:
-            read = any(serial in lab.lineage.users for n, serial in lab.recording.arguments if n == name)
+        kinds: set[Kind] = {"scores"} if meets else set()
+        judged = severity("no effect", kinds | ({"guessed"} if name in lab.subject.guessed else set()))
+        if moved <= lab.nothing and judged is not None:
             yield Diagnostic(
                 CODE,
-                "error" if read and given else "note",
+                judged,
                 f"the argument `{name}` changes nothing",
                 lab.span(lab.maps[0].event),
                 "the scores come here without it",
@@ -140,17 +135,18 @@ def _source(lab: Lab) -> Iterator[Diagnostic]:
     first alone."""
     known = parameters_of(lab.exact.module)
     for name, value in lab.exact.arguments.items():
-        if not isinstance(value, Tensor) or not value.is_floating_point() or value.dim() < 2:
+        if not isinstance(value, Tensor) or not value.is_floating_point() or value.dim() != 3:
             continue
-        if name in lab.together or name in lab.subject.guessed or not _SOURCE.search(name):
+        if name in lab.together or name in lab.subject.guessed or lab.exact.axes.get(name) is None:
             continue
         asked = name in known and known[name].default is inspect.Parameter.empty
-        serials = [serial for argument, serial in lab.recording.arguments if argument == name]
-        if not asked or not serials or not lab.maps or any(s in lab.lineage.users for s in serials):
+        serial = serial_of(lab, name)
+        judged = severity("never read", ())
+        if not asked or serial is None or not lab.maps or serial in lab.lineage.users or judged is None:
             continue
         yield Diagnostic(
             CODE,
-            "error",
+            judged,
             f"the argument `{name}` is never read: queries, keys and values come from `{lab.main}`",
             lab.span(lab.maps[0].event),
             f"nothing of `{name}` comes here",

@@ -31,7 +31,6 @@ Cure: a padding mask [B, T] belongs to the keys: `mask[:, None, None, :]`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import torch
@@ -40,10 +39,11 @@ from torch import Tensor
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import mask_of
 from attnscope.checks.places import num
-from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.checks.roles import marks, meets_scores, reaches_result
+from attnscope.checks.severity import Kind, severity
+from attnscope.diagnostic import Diagnostic, Severity, Tried
 
 CODE = "AS221"
-_PADDING = re.compile(r"pad|keep|valid|mask|attention_mask|lengths?$|attend", re.I)
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
@@ -54,86 +54,103 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if axes[0] is None or axes[1] is None:
         return
     for name, value in lab.exact.arguments.items():
-        if not isinstance(value, Tensor) or not _PADDING.search(name) or name in lab.together:
+        marked = marks(value)
+        if marked is None or name in lab.together or tuple(value.shape) != (lab.batch, lab.length):
             continue
-        if tuple(value.shape) != (lab.batch, lab.length) or value.is_complex():
+        meets = meets_scores(lab, name)
+        if not meets and not reaches_result(lab, name):
             continue
-        marks = value.bool() if value.dtype is torch.bool else value != 0
-        binary = value.dtype is torch.bool or bool(((value == 0) | (value == 1)).all())
-        if not binary or bool(marks.all()) or not bool(marks.any()):
-            continue
-        moved = {side: _moved(lab, marks if side else ~marks, axes) for side in (True, False)}
+        moved = {side: _moved(lab, marked if side else ~marked, axes) for side in (True, False)}
         known = [m for m in moved.values() if m is not None]
         if not known:
             continue
         least = min(known)
         held = least <= lab.tolerance
-        meant = _meaning(name)
-        if held and meant is not None and name not in lab.subject.guessed:
-            wrong = moved[meant]
-            if wrong is not None and wrong > lab.tolerance and moved[not meant] is not None:
-                yield _turned_round(lab, name, meant, moved)
-                continue
-        yield Tried(f"padding `{name}`", f"padded tokens move others by {num(least)}", held)
-        if held:
+        kinds: set[Kind] = {"scores"} if meets else set()
+        kinds |= {"guessed"} if name in lab.subject.guessed else set()
+        blocked = _blocked_entry(lab, marked, moved) if held else None
+        if blocked is not None:
+            judged = severity("text blocked", kinds)
+            if judged is not None:
+                yield _turned_round(lab, name, judged, *blocked, moved)
             continue
-        one = lab.maps[0]
-        apply = mask_of(one, lab)[1]
-        on_queries = _on_queries(lab, marks)
-        span = lab.span(apply if apply is not None else one.event)
-        added = apply is not None and lab.recording.events[apply].op.name.rstrip("_") == "add"
-        yield Diagnostic(
-            CODE,
-            "error" if re.search(r"pad|keep|valid|attention_mask", name, re.I) or on_queries else "note",
-            f"`{name}` masks queries, not keys: padding moves what is not padding"
-            if on_queries
-            else f"tokens that `{name}` marks as padding move the others",
-            span,
-            "whole rows are masked here" if on_queries else "padded keys keep weight after this",
-            (),
-            (
-                f"when marked tokens are changed, unmarked outputs move by {num(moved[True] or 0)}"
-                f" of the largest output; the other way round by {num(moved[False] or 0)}",
-            ),
-            f"an added mask needs 0 where keys may be seen and -inf elsewhere: "
-            f'`scores.masked_fill({name}[:, None, None, :] == 0, float("-inf"))` in its place'
-            if added and not on_queries
-            else f"broadcast it along the keys: `{name}[:, None, None, :]`",
-            (
-                ("changed", "largest change of the others"),
-                (f"where {name} is 1", num(moved[True] or 0)),
-                (f"where {name} is 0", num(moved[False] or 0)),
-            ),
-        )
+        yield Tried(f"padding `{name}`", f"padded tokens move others by {num(least)}", held)
+        judged = severity("padding moves", kinds)
+        if not held and judged is not None:
+            yield _finding(lab, name, marked, judged, meets, moved)
 
 
-def _meaning(name: str) -> bool | None:
-    """The value that marks padding in an argument of that name; None where names do not agree on it."""
-    word = name.strip("_").lower()
-    if re.search(r"keep|valid|^attention_mask$", word) and "invalid" not in word:
-        return False
-    if word in ("pad", "pads", "is_pad", "is_padding", "key_padding_mask", "src_key_padding_mask"):
-        return True
+def _finding(
+    lab: Lab, name: str, marked: Tensor, judged: Severity, meets: bool, moved: dict[bool, float | None]
+) -> Diagnostic:
+    one = lab.maps[0]
+    apply = mask_of(one, lab)[1]
+    on_queries = _on_queries(lab, marked)
+    added = apply is not None and lab.recording.events[apply].op.name.rstrip("_") == "add"
+    return Diagnostic(
+        CODE,
+        judged,
+        f"`{name}` masks queries, not keys: padding moves what is not padding"
+        if on_queries
+        else f"tokens that `{name}` marks as padding move the others",
+        lab.span(apply if apply is not None else one.event),
+        "whole rows are masked here"
+        if on_queries
+        else "padded keys keep weight after this"
+        if meets
+        else f"`{name}` does not come here",
+        (),
+        (
+            f"when marked tokens are changed, unmarked outputs move by {num(moved[True] or 0)}"
+            f" of the largest output; the other way round by {num(moved[False] or 0)}",
+        ),
+        f"an added mask needs 0 where keys may be seen and -inf elsewhere: "
+        f'`scores.masked_fill({name}[:, None, None, :] == 0, float("-inf"))` in its place'
+        if added and not on_queries
+        else f"broadcast it along the keys: `{name}[:, None, None, :]`",
+        _rows(name, moved),
+    )
+
+
+def _rows(name: str, moved: dict[bool, float | None]) -> tuple[tuple[str, str], ...]:
+    return (
+        ("changed", "largest change of the others"),
+        (f"where {name} is 1", num(moved[True] or 0)),
+        (f"where {name} is 0", num(moved[False] or 0)),
+    )
+
+
+def _blocked_entry(lab: Lab, marked: Tensor, moved: dict[bool, float | None]) -> tuple[int, bool] | None:
+    """An entry whose marks are all equal and every key of which is blocked, and its mark: a text without
+    padding, for an entry that is padding from end to end is none. Where that gives NaN, that is said
+    instead."""
+    blocks = [side for side, m in moved.items() if m is not None and m <= lab.tolerance]
+    output = lab.base.output
+    if len(blocks) != 1 or output is None or bool(output.isnan().any()):
+        return None
+    side = blocks[0]
+    for entry in range(marked.shape[0]):
+        same = bool(marked[entry].all()) if side else not bool(marked[entry].any())
+        if same and lab.empty.shape == tuple(marked.shape) and bool(lab.empty[entry].all()):
+            return entry, side
     return None
 
 
-def _turned_round(lab: Lab, name: str, padding: bool, moved: dict[bool, float | None]) -> Diagnostic:
+def _turned_round(
+    lab: Lab, name: str, judged: Severity, entry: int, side: bool, moved: dict[bool, float | None]
+) -> Diagnostic:
     one = lab.maps[0]
     apply = mask_of(one, lab)[1]
     return Diagnostic(
         CODE,
-        "error",
-        f"`{name}` is taken the wrong way round: padding is attended to, the text is not",
+        judged,
+        f"`{name}` blocks every key of entry {entry}, whose marks are all equal",
         lab.span(apply if apply is not None else one.event),
-        f"keys where `{name}` is {int(not padding)} are blocked here",
+        f"keys where `{name}` is {int(side)} are blocked here",
         (),
-        (f"an argument called `{name}` is {int(padding)} where there is padding",),
-        f"pass its opposite, `~{name}`",
-        (
-            ("changed", "largest change of the others"),
-            (f"where {name} is 1", num(moved[True] or 0)),
-            (f"where {name} is 0", num(moved[False] or 0)),
-        ),
+        (f"`{name}` is {int(side)} throughout entry {entry}, which has no padding unless it is empty",),
+        f"pass its opposite, `~{name}`, or leave empty texts out",
+        _rows(name, moved),
     )
 
 

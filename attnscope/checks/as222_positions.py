@@ -36,35 +36,34 @@ Cure: bring q and k to [B, H, T, D] first, so that the angles run along the toke
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import torch
 
 from attnscope.checks.lab import Lab
-from attnscope.checks.leaks import leak_of
+from attnscope.checks.leaks import SMALL, held, is_over_tokens, leak_of, visible
 from attnscope.checks.places import num
+from attnscope.checks.roles import is_table_of_angles
 from attnscope.diagnostic import Diagnostic, Tried
 
 CODE = "AS222"
-_ANGLES = re.compile(
-    r"(^|[._])(cos|sin|freqs?|rope|rotary|inv_freq|freqs_cis)($|[._])|cos_|sin_|_cos|_sin|rotary|rope", re.I
-)
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     steps = position_steps(lab)
     if not steps or lab.main is None or lab.base.output is None or lab.length < 4:
         return
-    if any(name in lab.subject.guessed and _ANGLES.search(name) for name in lab.exact.arguments):
+    if any(name in lab.subject.guessed for name, _ in _tables(lab)):
         return
     if lab.influence is None or (lab.causal and leak_of(lab).kind not in ("none", "open")):
         return
-    moved = _swapped(lab)
-    if moved is None:
+    pair = _pair(lab)
+    moved = _swapped(lab, *pair) if pair is not None else None
+    if pair is None or moved is None:
         return
+    one, two, last = pair
     held = moved > lab.nothing * 100
-    yield Tried("positions", f"two tokens exchanged: the last output moves by {num(moved)}", held)
+    yield Tried("positions", f"two tokens exchanged: a later output moves by {num(moved)}", held)
     if held:
         return
     event = lab.recording.events[steps[0]]
@@ -85,11 +84,11 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         lab.span(steps[0]),
         f"angles meet [{shape}] here",
         (),
-        ("the first two tokens were exchanged, and the last output is the same to the last bit that counts",),
+        (f"tokens {one} and {two} were exchanged, and output {last} does not move",),
         "move heads before tokens, [B, H, T, D], before q and k are rotated"
         if turned is None
         else "rotate q and k both, by the same angles",
-        (("exchanged", "change of the last output"), ("tokens 0 and 1", num(moved))),
+        (("exchanged", f"change of output {last}"), (f"tokens {one} and {two}", num(moved))),
     )
 
 
@@ -108,13 +107,11 @@ def _turned(lab: Lab, steps: list[int]) -> str | None:
 def position_steps(lab: Lab) -> list[int]:
     """The steps at which something made of sines and cosines meets q or k on their way into a product."""
     lineage = lab.lineage
-    angles: set[int] = set()
+    angles = {serial for _, serial in _tables(lab)}
     for serial, leaf in lab.recording.leaves.items():
-        kind, name = lab.recording.owned.get(leaf, ("", ""))
-        if kind and _ANGLES.search(name):
-            angles.add(serial)
-    for name, serial in lab.recording.arguments:
-        if _ANGLES.search(name) and name not in lab.together:
+        if lab.recording.owned.get(leaf, ("", ""))[0] in ("buffer", "attribute") and is_table_of_angles(
+            lineage.leaf_value(serial)
+        ):
             angles.add(serial)
     inputs: set[int] = set()
     for one in lab.maps:
@@ -138,8 +135,27 @@ def position_steps(lab: Lab) -> list[int]:
     return found
 
 
-def _swapped(lab: Lab) -> float | None:
-    """How much the last output moves when the first two tokens are exchanged."""
+def _tables(lab: Lab) -> list[tuple[str, int]]:
+    """Arguments that hold cosines and sines, by their numbers."""
+    return [
+        (name, serial)
+        for name, serial in lab.recording.arguments
+        if name not in lab.together and is_table_of_angles(held(lab, serial))
+    ]
+
+
+def _pair(lab: Lab) -> tuple[int, int, int] | None:
+    """Two tokens, and a later one whose query gives weight to both in every attention; the latest such."""
+    seen = [visible(one) > SMALL for one in lab.maps if is_over_tokens(one, lab)]
+    for last in range(lab.length - 1, 1, -1):
+        keys = [s for s in range(last) if all(edge[last, s] for edge in seen)]
+        if len(keys) >= 2:
+            return keys[0], keys[1], last
+    return None
+
+
+def _swapped(lab: Lab, one: int, two: int, last: int) -> float | None:
+    """How much output `last` moves when tokens `one` and `two` are exchanged."""
     base = lab.base.output
     token = lab.input_axes[1]
     assert base is not None
@@ -147,9 +163,9 @@ def _swapped(lab: Lab) -> float | None:
     if axis is None or token is None:
         return None
     order = torch.arange(lab.length)
-    order[0], order[1] = 1, 0
+    order[one], order[two] = two, one
     values = {name: lab.exact.arguments[name].index_select(token, order) for name in lab.together}
     outcome = lab.run(values)
     if outcome.output is None or outcome.output.shape != base.shape:
         return None
-    return float(lab.difference(outcome.output, (axis,))[-1])
+    return float(lab.difference(outcome.output, (axis,))[last])

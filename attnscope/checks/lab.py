@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from attnscope.checks.lineage import Lineage
 from attnscope.checks.maps import NOTHING, Map, build_maps
+from attnscope.checks.roles import together
 from attnscope.checks.subject import Outcome, Subject, copied, parts, quiet, seeded
 from attnscope.recorder.capture import Capture
 from attnscope.recorder.preserve import preserved
@@ -233,23 +234,7 @@ class Lab:
     def together(self) -> tuple[str, ...]:
         """Arguments that hold the same tokens as the main one and are changed with it: queries, keys,
         values."""
-        if self.main is None:
-            return ()
-        names = []
-        for name, value in self.exact.arguments.items():
-            if not isinstance(value, Tensor) or value.dtype != self.tensor.dtype:
-                continue
-            same = (
-                value is self.tensor or torch.equal(value, self.tensor)
-                if (value.shape == self.tensor.shape)
-                else False
-            )
-            alike = (
-                self.exact.axes.get(name) == self.exact.axes[self.main] and value.shape == self.tensor.shape
-            )
-            if same or (alike and name.strip("_").lower()[:1] in ("q", "k", "v", "x")):
-                names.append(name)
-        return tuple(names)
+        return together(self)
 
     def output_axes(self, output: Tensor) -> tuple[int | None, int | None]:
         """The batch axis and the token axis of an output; None where it has none."""

@@ -6,7 +6,6 @@ say where it comes from. Each leak is of one kind, and one check speaks of each 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -380,8 +379,3 @@ def first_change(lab: Lab) -> int | None:
             if float(np.nan_to_num(delta).max()) > lab.tolerance * max(top, 1e-12):
                 return index
     return None
-
-
-def speaks_of_mask(name: str) -> bool:
-    """Whether an argument is called like a mask."""
-    return re.search(r"mask|keep|valid|pad|block|allow|visible|hide", name, re.I) is not None

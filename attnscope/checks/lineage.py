@@ -279,7 +279,9 @@ class Lineage:
         if found is None:
             return None
         value = found.detach()
-        return None if value.is_meta else value.float().cpu().numpy() if value.numel() <= 1 << 22 else None
+        if value.is_meta or value.numel() > 1 << 22:
+            return None
+        return (value if value.is_complex() else value.float()).cpu().numpy()
 
     @cached_property
     def _leaves(self) -> dict[int, Tensor]:

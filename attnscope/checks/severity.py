@@ -24,7 +24,8 @@ Kind = Literal[
     "bias",  # a learned bias is added to the scores
     "given bias",  # a bias of many values is added to the scores, and was handed in
     "raw",  # what is multiplied are no projections: states, embeddings, feature maps
-    "scores",  # the argument meets the scores, or the weights, and no query, key or value
+    "scores",  # the argument meets the scores, or the weights, and no query or key
+    "guessed",  # the argument is the tool's own
 ]
 
 
@@ -63,6 +64,13 @@ ROWS: tuple[Row, ...] = (
         " purpose", instead={"factor": "note", "given bias": "note", "raw": "note", "bias": None}),
     Row("scale wrong", "error", "a factor that is another formula than 1/√D was meant to be it",
         instead={"raw": "note"}),
+    Row("no effect", "note", "what meets no score may be for something else than attention",
+        frozenset({"scores"}), {"guessed": "note"}),
+    Row("never read", "error", "a second sequence that is asked for and never read"),
+    Row("padding moves", "note", "marks that meet no score may be for the output alone",
+        frozenset({"scores"}), {"guessed": "note"}),
+    Row("text blocked", "error", "an entry whose marks are all equal is no padding from end to end",
+        instead={"guessed": "note"}),
 )  # fmt: skip
 _TABLE = {row.proof: row for row in ROWS}
 _ORDER: tuple[Severity | None, ...] = (None, "note", "warning", "error")
