@@ -59,12 +59,9 @@ def token_rows(frame: Frame) -> Tensor:
 
 
 def token_ids(frame: Frame) -> Tensor:
-    """[B, T]: the text's ids, or ids drawn below the vocabulary."""
+    """[B, T]: the text's ids as they are, or ids drawn below the vocabulary."""
     if frame.tokens is not None:
-        ids = torch.tensor(frame.tokens)
-        if int(ids.max()) >= frame.vocab:
-            ids = torch.unique(ids, return_inverse=True)[1] % frame.vocab
-        return ids.expand(frame.B, -1).contiguous()
+        return torch.tensor(frame.tokens).expand(frame.B, -1).contiguous()
     return _random_ids(frame, frame.T)
 
 

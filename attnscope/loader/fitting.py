@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles
+from attnscope.loader.blame import layouts
 from attnscope.loader.candidates import Candidate
 from attnscope.loader.expressions import words
 from attnscope.loader.importing import run_user_code
@@ -90,6 +91,8 @@ def fit_widths(search: Search, outcome: Outcome) -> Outcome:
                 if search.choice[name] not in cand.IDS:
                     search.choice[name] = cand.as_ids(search.choice[name])
                     mended = True
+                if name == search.main:
+                    search.fits_vocabulary(width)
                 if name == search.main and width < search.frame.vocab:
                     search.frame = replace(search.frame, vocab=width)
                     mended = True
@@ -216,15 +219,7 @@ def furthest_layout(search: Search, outcome: Outcome) -> Outcome:
 
 def other_layouts(search: Search, outcome: Outcome) -> Outcome:
     """Where the source does not say which rank it wants, others are tried; the first that runs stays."""
-    seen = roles.unpacked(search.tree, search.main)
-    known = seen.rank if seen is not None else roles.least_rank(search.tree, search.main)
-    options = {
-        2: ["ids", "nc"],
-        3: ["btc", "bct"],
-        4: ["image", "bhwc", "heads", "bthd"],
-    }.get(known or 0, ["nc", "heads", "bthd", "image", "bhwc", "bct", "ids"])
-    if search.layout is not None:
-        options = [search.layout]
+    options = layouts(search)
     kept = dict(search.choice), search.frame, dict(search.widths)
     for length in _window_lengths(search):
         search.frame = replace(search.frame, T=length)

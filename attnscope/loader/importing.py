@@ -523,7 +523,7 @@ class _Loading:
                 if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                     return
                 name = error.name if isinstance(error, NameError) else None
-                if not name or name in vars(module):
+                if not name or name in vars(module) or name not in set(_bound_at_top(self.tree)):
                     self.failed[node.name] = error
                     return
                 from attnscope.loader.names import usual_value
@@ -615,4 +615,29 @@ def _unset_globals(tree: ast.Module, path: Path, known: dict[str, Any]) -> set[s
                 for i in dis.get_instructions(code)
                 if i.opname == "LOAD_GLOBAL" and i.argval not in known
             )
-    return {n for n in missing if not hasattr(builtins, n) and not n.startswith("__")}
+    bound = set(_bound_at_top(tree))
+    return {n for n in missing if n in bound and not hasattr(builtins, n) and not n.startswith("__")}
+
+
+def _bound_at_top(tree: ast.Module) -> Iterator[str]:
+    """Names that the file's own top level binds somewhere, or a `global` statement, or a `*` may bring.
+
+    Any other name is defined nowhere, and to read it is the NameError that it is.
+    """
+    todo: list[ast.AST] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.alias(name="*"):
+                yield from _unbound(tree)
+            case ast.alias():
+                yield (node.asname or node.name).partition(".")[0]
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+                todo.extend(n for n in ast.walk(node) if isinstance(n, ast.Global))
+                continue
+            case ast.Global(names=names):
+                yield from names
+        todo.extend(ast.iter_child_nodes(node))

@@ -1,22 +1,18 @@
-"""The end of a search: arguments, names of their axes, what was guessed, and whose fault a crash is."""
+"""The end of a search: arguments, names of their axes, and what was guessed."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from attnscope.loader import candidates as cand
-from attnscope.loader import roles
+from attnscope.loader.blame import doubt
 from attnscope.loader.call import CallInputs
 from attnscope.loader.expressions import printable
-from attnscope.loader.probe import (
-    Outcome,
-    last_lines,
-)
-from attnscope.loader.search import MASKS, SAME, SEQUENCES, Search
+from attnscope.loader.probe import Outcome
+from attnscope.loader.search import MASKS, SAME, Search
 
 
 def result(search: Search, values: Mapping[str, Any], outcome: Outcome, causal: bool | None) -> CallInputs:
@@ -39,7 +35,7 @@ def result(search: Search, values: Mapping[str, Any], outcome: Outcome, causal: 
         search.frame.T,
         _say(search, values),
         outcome.error,
-        _doubt(search, outcome),
+        doubt(search, outcome),
         causal,
         mask,
         frozenset(n for n in search.choice if n not in search.given),
@@ -110,35 +106,3 @@ def _say(search: Search, values: Mapping[str, Any]) -> str:
 
 def _is_ids(search: Search, name: str) -> bool:
     return search.choice[name] in cand.IDS
-
-
-def _doubt(search: Search, outcome: Outcome) -> str:
-    """Where the call failed and the failure changes with a guess, the guess may be to blame."""
-    if outcome.ran or search.hopeless(outcome):
-        return ""
-    certain = (*SEQUENCES, "flag", "causal", "head_mask")
-    made = [n for n in search.choice if n not in search.given and n != search.main]
-    beside = [n for n in made if search.by_name[n].role not in certain]
-    lines = last_lines(outcome.error)
-    doubtful = [n for n in beside if any(re.search(_words(search.by_name[n]), line) for line in lines)]
-    if not doubtful:
-        return ""
-    name = doubtful[0]
-    wants = ", ".join(f"`{printable(p.name)}`" for p in search.parameters if p.required or p.name == name)
-    return (
-        f"forward wants {wants}, and no `{printable(name)}` that was tried fits;"
-        f' give it with --input "{printable(name)}=torch.…"'
-    )
-
-
-def _words(p: roles.Parameter) -> str:
-    """A pattern for the names under which source speaks of an argument."""
-    words = {
-        "mask": "mask",
-        "padding": "mask|pad",
-        "complex": "freq|cis|rot",
-        "pair": "cos|sin|rope|rot",
-        "cache": "cache",
-    }
-    usual = words.get(p.role) or ("cos|sin|rot" if p.role in ("cos", "sin") else "")
-    return rf"\b{re.escape(p.name)}\b" + (f"|{usual}" if usual else "")

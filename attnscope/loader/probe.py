@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -166,16 +167,24 @@ def cloned(
     return new_args, new_kwargs, {n: memo[id(v)] for n, v in named.items() if id(v) in memo}
 
 
-def user_lines(error: BaseException | None) -> list[tuple[str, int, bool]]:
-    """File, line and whether it is a method, of the user's frames that an exception came through."""
-    lines: list[tuple[str, int, bool]] = []
+def user_frames(error: BaseException | None) -> list[tuple[FrameType, int, int]]:
+    """The frames that an exception came through and that are neither ours nor PyTorch's, with line and
+    instruction."""
+    found = []
     tb = error.__traceback__ if error is not None else None
     while tb is not None:
-        file = tb.tb_frame.f_code.co_filename
-        if not file.startswith((_OWN, _TORCH)):
-            lines.append((file, tb.tb_lineno, tb.tb_frame.f_code.co_varnames[:1] == ("self",)))
+        if not tb.tb_frame.f_code.co_filename.startswith((_OWN, _TORCH)):
+            found.append((tb.tb_frame, tb.tb_lineno, tb.tb_lasti))
         tb = tb.tb_next
-    return lines
+    return found
+
+
+def user_lines(error: BaseException | None) -> list[tuple[str, int, bool]]:
+    """File, line and whether it is a method, of the user's frames that an exception came through."""
+    return [
+        (frame.f_code.co_filename, line, frame.f_code.co_varnames[:1] == ("self",))
+        for frame, line, _ in user_frames(error)
+    ]
 
 
 def last_lines(error: BaseException | None) -> list[str]:

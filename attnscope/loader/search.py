@@ -257,6 +257,19 @@ class Search:
         chosen = self.choice.get(self.main)
         return next((n for n, c in cand.MAIN.items() if c is chosen), "")
 
+    def fits_vocabulary(self, size: int) -> None:
+        """Raises UsageError where the text has ids that an embedding of that size does not hold."""
+        beyond = [str(i) for i in dict.fromkeys(self.frame.tokens or ()) if i >= size]
+        if beyond:
+            more = f" and {len(beyond) - 6} more" if len(beyond) > 6 else ""
+            what, do = ("id", "does") if len(beyond) == 1 else ("ids", "do")
+            raise UsageError(
+                f"token {what} {', '.join(beyond[:6])}{more} of the text {do} not fit the vocabulary of {size}"
+                f" of `{printable(self.built.target.name)}`",
+                f"an --encoding of at most {size} tokens would, or ids of its own: "
+                f'--input "{printable(self.main)}=torch.tensor([[0, 1, 2]])"',
+            )
+
     def required_others(self) -> list[str]:
         return [
             p.name for p in self.parameters if p.required and p.name != self.main and p.name not in self.given

@@ -33,6 +33,10 @@ class Sizes:
     layers: int = 2
     ffn: int = 96
 
+    def all(self) -> tuple[int, ...]:
+        """Every size that an axis may have."""
+        return self.B, self.T, self.C, self.H, self.G, self.D, self.S, self.context, self.vocab, self.ffn
+
     def value(self, role: str | None) -> int | None:
         """The size that a role stands for."""
         table = {

@@ -186,8 +186,12 @@ def test_a_mask_that_is_never_read_is_still_given() -> None:
 def test_text_gives_ids_or_equal_rows_for_equal_tokens() -> None:
     ids = inputs(build("gpt_dataclass.py:TinyGPT", vocab=100), text_tokens=[5, 99, 5], batch=1)
     assert ids.args[0].tolist() == [[5, 99, 5]]
-    folded = inputs(build("gpt_dataclass.py:TinyGPT"), text_tokens=[5, 40000, 5], batch=1)
-    assert folded.args[0].tolist() == [[0, 1, 0]]
+    with pytest.raises(UsageError) as refused:
+        inputs(build("gpt_dataclass.py:TinyGPT"), text_tokens=[5, 40000, 5, 70], batch=1)
+    assert str(refused.value) == (
+        "token ids 40000, 70 of the text do not fit the vocabulary of 61 of `TinyGPT`; an --encoding of at "
+        'most 61 tokens would, or ids of its own: --input "idx=torch.tensor([[0, 1, 2]])"'
+    )
     x = inputs(build("gpt_dataclass.py:CausalSelfAttention"), text_tokens=[5, 40000, 5], batch=1).args[0]
     assert x.shape == (1, 3, 24) and torch.equal(x[0, 0], x[0, 2]) and not torch.equal(x[0, 0], x[0, 1])
 
@@ -287,7 +291,8 @@ def test_where_a_guess_may_be_to_blame_it_is_said() -> None:
     call = inputs(build("shapes.py:Wants"))
     assert call.error is not None
     assert call.doubt == (
-        'forward wants `x`, `plan`, and no `plan` that was tried fits; give it with --input "plan=torch.…"'
+        "`forward` raises TypeError: 'NoneType' object is not subscriptable at shapes.py:97, "
+        'and that hangs on a guess: `plan` is None; give it with --input "plan=torch.…"'
     )
     assert inputs(build("shapes.py:Wants"), "plan={'kind': 'secret'}").error is None
 
