@@ -264,10 +264,10 @@ class Search:
             more = f" and {len(beyond) - 6} more" if len(beyond) > 6 else ""
             what, do = ("id", "does") if len(beyond) == 1 else ("ids", "do")
             raise UsageError(
-                f"token {what} {', '.join(beyond[:6])}{more} of the text {do} not fit the vocabulary of {size}"
-                f" of `{printable(self.built.target.name)}`",
-                f"an --encoding of at most {size} tokens would, or ids of its own: "
-                f'--input "{printable(self.main)}=torch.tensor([[0, 1, 2]])"',
+                f"token {what} {', '.join(beyond[:6])}{more} of the text {do} not fit the "
+                f"vocabulary of {size} of `{printable(self.built.target.name)}`",
+                ("--encoding bytes" if size >= 256 else f"an --encoding of at most {size} tokens")
+                + f' would, or ids of its own: --input "{printable(self.main)}=torch.tensor([[0, 1, 2]])"',
             )
 
     def required_others(self) -> list[str]:
