@@ -129,8 +129,8 @@ def _moved_by_sizes(search: Search, base: Failure) -> str | None:
         (n for n in (10, 6, 12, 4, 5) if n not in taken and n < search.built.sizes.context), frame.T
     )
     try:
-        for option, changed in (("--batch", {"B": batch}), ("--len", {"T": length})):
-            search.frame = replace(frame, **changed)
+        for option, other in (("--batch", replace(frame, B=batch)), ("--len", replace(frame, T=length))):
+            search.frame = other
             tried = search.try_choice(search.choice)
             if tried.error is None or base.moves(Failure.of(tried.error, tried.steps), False):
                 return option
