@@ -14,9 +14,19 @@ import torch
 from attnscope.crashes import Crash, Phase
 from attnscope.crashes.frames import is_the_users
 from attnscope.errors import UsageError
-from attnscope.loader import Built, CallInputs, construct, load_target, make_inputs
+from attnscope.loader import (
+    Built,
+    CallInputs,
+    Change,
+    Made,
+    construct,
+    load_target,
+    make_inputs,
+    settled,
+)
+from attnscope.loader.importing import run_user_code
 from attnscope.loader.sizes import BATCH, LENGTH
-from attnscope.schema import ModelInfo
+from attnscope.schema import ModelInfo, Step
 
 if TYPE_CHECKING:
     from torch import nn
@@ -113,45 +123,90 @@ def prepare(request: Request, token_ids: Sequence[int] | None = None) -> Prepare
     batch = request.batch or (1 if token_ids is not None else BATCH)
     length = len(token_ids) if token_ids is not None else request.length or LENGTH
     target = load_target(request.target)
-    built = construct(
-        target,
-        request.args,
-        only=request.only,
-        dtype=dtype,
-        device=device,
-        seed=123 if request.seed is None else request.seed,
-        state_dict=request.state_dict,
-        batch=batch,
-        length=length,
-        vocab=max(token_ids) + 1 if token_ids else None,
-    )
-    if built.error is not None or built.module is None:
-        error = built.error or RuntimeError("the module was not constructed")
-        phase = cast("Phase", _PHASES.get(built.phase, "construct"))
-        cls: Any = target.factory
-        crash = Crash(
-            error,
-            phase,
-            built.module,
-            cls=cls if isinstance(cls, type) else None,
+
+    def make(change: Change, thorough: bool = False) -> Made:
+        built = construct(
+            target,
+            request.args,
+            only=request.only,
+            dtype=dtype,
             device=device,
-        )
-        return Prepared(request, built, None, crash)
-    try:
-        call = make_inputs(
-            built,
-            request.inputs,
+            seed=123 if request.seed is None else request.seed,
+            state_dict=request.state_dict,
             batch=batch,
             length=length,
-            text_tokens=token_ids,
-            layout=request.layout,
-            causal=request.causal is not False,
+            vocab=max(token_ids) + 1 if token_ids else None,
+            variant=change.variant,
+            instead=change.instead,
+            fixed=change.fixed,
         )
-    except Exception as error:
-        if isinstance(error, UsageError) or not is_the_users(error):
-            raise
-        crash = Crash(error, "forward", built.module, cls=type(built.module), device=device)
+        if built.error is not None or built.module is None:
+            return Made(built)
+        try:
+            call = make_inputs(
+                built,
+                request.inputs,
+                batch=batch,
+                length=length,
+                text_tokens=token_ids,
+                layout=request.layout,
+                causal=request.causal is not False,
+                thorough=thorough,
+            )
+        except Exception as error:
+            if isinstance(error, UsageError) or not is_the_users(error):
+                raise
+            return Made(built, None, error)
+        return Made(built, call)
+
+    first = make(Change(), thorough=True)
+    try:
+        made = settled(first, make)
+        if made.call is not None and made.call.error is not None and made.call.doubt:
+            raise UsageError(made.call.doubt)
+    except UsageError as error:
+        error.steps = _steps(first)
+        raise
+    return _prepared(request, made, device)
+
+
+def _prepared(request: Request, made: Made, device: str) -> Prepared:
+    """What was made, its crash before or outside the call explained as one."""
+    built = made.built
+    if made.raised is not None:
+        crash = Crash(made.raised, "forward", built.module, cls=type(built.module), device=device)
         return Prepared(request, built, None, crash)
-    if call.error is not None and call.doubt:
-        raise UsageError(call.doubt)
-    return Prepared(request, built, call, None)
+    if made.call is not None:
+        return Prepared(request, built, made.call, None)
+    phase = cast("Phase", _PHASES.get(built.phase, "construct"))
+    cls: Any = built.target.factory
+    crash = Crash(
+        built.error or RuntimeError("the module was not constructed"),
+        phase,
+        built.module,
+        cls=cls if isinstance(cls, type) else None,
+        device=device,
+    )
+    return Prepared(request, built, None, crash)
+
+
+def _steps(made: Made) -> tuple[Step, ...]:
+    """The tensor steps up to where a call raised."""
+    from attnscope.recorder.record import record
+    from attnscope.steps import Steps
+
+    module, call = made.built.module, made.call
+    if module is None or call is None:
+        return ()
+    training = module.training
+    args, kwargs = call.fresh()
+
+    def run() -> tuple[Step, ...]:
+        module.eval()
+        try:
+            with torch.no_grad():
+                return tuple(Steps(record(module, args, kwargs, input_axes=call.axes)).rows)
+        finally:
+            module.train(training)
+
+    return run_user_code(made.built.target.environment, run)

@@ -30,6 +30,8 @@ def run(args: Sequence[str]) -> int:
         _discard_stdout()
         return PIPE_CLOSED
     except UsageError as error:
+        if error.steps:
+            _show_steps(error)
         _say(args, str(error))
         return USAGE
     except Exception as error:
@@ -94,6 +96,16 @@ def _unexpected(args: Sequence[str], error: Exception) -> int:
         "please report it, with what the same command says with --debug",
     )
     return INTERNAL
+
+
+def _show_steps(error: UsageError) -> None:
+    """The tensor steps up to a crash that hangs on a guess: standard output is for results alone."""
+    from attnscope.render.shapes import draw_shapes
+    from attnscope.render.terminal import emit, make_console
+
+    console, style = make_console(file=sys.stderr)
+    with suppress(OSError, ValueError):
+        emit(console, draw_shapes(style, error.steps))
 
 
 def _say(args: Sequence[str], message: str) -> None:

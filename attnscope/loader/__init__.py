@@ -5,6 +5,17 @@ from __future__ import annotations
 from attnscope.loader.arguments import Built, construct
 from attnscope.loader.call import CallInputs
 from attnscope.loader.inputs import make_inputs
+from attnscope.loader.settling import Change, Made, settled
 from attnscope.loader.target import Target, load_target
 
-__all__ = ["Built", "CallInputs", "Target", "construct", "load_target", "make_inputs"]
+__all__ = [
+    "Built",
+    "CallInputs",
+    "Change",
+    "Made",
+    "Target",
+    "construct",
+    "load_target",
+    "make_inputs",
+    "settled",
+]

@@ -39,13 +39,22 @@ _EMPTY = inspect.Parameter.empty
 _SHOWN_ROLES = {"C", "H", "G", "D", "T", "vocab", "layers", "ffn"}
 
 
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A value that was made for an argument of a constructor or a field of its config, and by which role."""
+
+    value: Any
+    role: str | None
+
+
 @dataclass
 class Built:
     """A constructed module, or the exception that constructing it raised.
 
     `module` is what is looked at: `root`, or the submodule of it that `only` names. `error` is the user's
     exception, untouched, and `phase` where it came out: `constructor`, `state_dict` or `cast`.
-    `guesses` is one line for the user, empty when nothing was guessed. `config` are the constructor's
+    `guesses` is one line for the user, empty when nothing was guessed; `guessed` are all of them by name,
+    those of a config by `config.field`. `config` are the constructor's
     arguments in a form that can be printed.
     """
 
@@ -64,6 +73,8 @@ class Built:
     device: str = "cpu"
     usage: Usage = field(default_factory=Usage)
     given: frozenset[str] = frozenset()
+    guessed: Mapping[str, Guess] = field(default_factory=dict)
+    variant: int = 0
 
 
 @dataclass
@@ -95,6 +106,9 @@ def construct(
     batch: int = BATCH,
     length: int = LENGTH,
     vocab: int | None = None,
+    variant: int = 0,
+    instead: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, int] | None = None,
 ) -> Built:
     """Construct the target.
 
@@ -109,6 +123,9 @@ def construct(
         batch: B, for sizes that must differ from it.
         length: T, for a context that must hold it.
         vocab: a vocabulary that is guessed has at least so many entries.
+        variant: which choice of sizes is guessed; with 0 others follow where the constructor raises.
+        instead: by name, values in place of those that are guessed.
+        fixed: sizes by role that those which are guessed must fit, as of inputs that are given.
 
     Raises:
         UsageError: an argument, a path or a file is wrong. What the user's constructor raises is in `error`.
@@ -125,17 +142,20 @@ def construct(
         return _finish(built, only, dtype, device, state_dict)
     usage = read_usage(target.tree, constructor_signatures(target.tree))
     plan = run_user_code(environment, lambda: _plan(target, given, fields, usage))
+    plan.fixed = {**(fixed or {}), **plan.fixed}
     first: BaseException | None = None
     guessing = bool(plan.roles.keys() | plan.configs.keys() | plan.globals.keys())
     tries = len(VARIANTS) if guessing else 1
     failed: Built | None = None
-    for variant in range(tries + 1):
+    variants = [variant] if variant or instead else range(tries + 1)
+    for variant in variants:
         if variant == tries and not (_turn_flag(plan, first) or _fill_optional(target, plan, first)):
             break
         sizes = solve(plan.fixed, plan.wanted, batch=batch, length=length, vocab=vocab, variant=variant)
         if 0 < variant < tries and failed is not None and sizes == failed.sizes:
             continue
         arguments, guessed = run_user_code(environment, partial(_arguments, target, plan, fields, sizes))
+        _replace(target, arguments, guessed, instead or {})
         built = Built(
             target,
             None,
@@ -147,13 +167,13 @@ def construct(
             device=device,
             usage=usage,
             given=frozenset(given),
+            variant=variant,
         )
         try:
             # Whoever gives arguments knows what they cost; defaults and sizes of ours must come to an end.
             with contextlib.nullcontext() if given and not guessing else limited(_SECONDS):
                 built.module = run_user_code(environment, partial(_call, target, plan, arguments, seed))
-            built.guesses = _say(guessed, plan)
-            built.config = _config_of(arguments)
+            _note_guesses(built, guessed, plan)
             return _finish(built, only, dtype, device, state_dict)
         except (KeyboardInterrupt, UsageError):
             raise
@@ -167,8 +187,7 @@ def construct(
             if missing is not None:
                 raise to_install(missing, target.file) from error
             built.error, built.phase = error, "constructor"
-            built.guesses = _say(guessed, plan)
-            built.config = _config_of(arguments)
+            _note_guesses(built, guessed, plan)
             if first is None:
                 first, failed = error, built
     assert failed is not None
@@ -497,6 +516,34 @@ def _arguments(
             value = False
         arguments[name] = guessed[name] = value
     return arguments, guessed
+
+
+def _replace(
+    target: Target, arguments: dict[str, Any], guessed: dict[str, Any], instead: Mapping[str, Any]
+) -> None:
+    """Put other values in the place of guessed ones, by their names."""
+    for dotted, value in instead.items():
+        name, _, inner = dotted.partition(".")
+        if inner:
+            configs.set_field(arguments[name], inner, value)
+            guessed[name][inner] = value
+        elif name in arguments:
+            arguments[name] = guessed[name] = value
+        else:
+            vars(target.module)[name] = guessed[name] = value
+
+
+def _note_guesses(built: Built, guessed: Mapping[str, Any], plan: _Plan) -> None:
+    built.guesses = _say(guessed, plan)
+    built.config = _config_of(built.arguments)
+    found: dict[str, Guess] = {}
+    for name, value in guessed.items():
+        if name in plan.configs:
+            inner = plan.configs[name].roles
+            found.update({f"{name}.{k}": Guess(v, inner.get(k, role_of(k))) for k, v in value.items()})
+        else:
+            found[name] = Guess(value, plan.roles.get(name, plan.globals.get(name)))
+    built.guessed = found
 
 
 def _make_inner(cls: type[nn.Module] | str, sizes: Sizes, target: Target) -> nn.Module:

@@ -17,7 +17,8 @@ class CallInputs:
     `tbc`, `nc`, `ids`, `heads`, `image` … `guesses` is one line, empty when nothing was guessed. `error` is
     what the call raised when it was tried on a copy (None: it ran); `doubt`, where a guess may be to blame
     and not the module, says what `forward` wants and which option would give it. `causal` is what the
-    tries showed (None: not known). `mask` is the convention of a mask that was made.
+    tries showed (None: not known). `mask` is the convention of a mask that was made, `steps` how
+    many calls of torch were made.
     """
 
     args: tuple[Any, ...]
@@ -32,6 +33,7 @@ class CallInputs:
     doubt: str = ""
     causal: bool | None = None
     mask: str = ""
+    steps: int = 0
     guessed: frozenset[str] = field(default_factory=frozenset)
 
     def fresh(self) -> tuple[list[Any], dict[str, Any]]:

@@ -352,13 +352,13 @@ def _from_class(plan: ConfigPlan, sizes: Sizes, given: Mapping[str, Any]) -> tup
         required = {n: v for n, v in keywords.items() if plan.fields.get(n) is empty or n in given}
         config = plan.source(**{n: v for n, v in required.items() if accepts(n)})
         for name, value in keywords.items():
-            _set(config, name, value)
+            set_field(config, name, value)
     for name, value in keywords.items():
         if not accepts(name):
-            _set(config, name, value)
+            set_field(config, name, value)
     for name, value in given.items():
         if name not in plan.fields:
-            _set(config, name, value)
+            set_field(config, name, value)
     guessed = {n: v for n, v in chosen.items() if n not in given}
     optional = {
         n for b in plan.bases for n in (*plan.usage.guarded.get(b, ()), *plan.usage.optional.get(b, ()))
@@ -366,7 +366,7 @@ def _from_class(plan: ConfigPlan, sizes: Sizes, given: Mapping[str, Any]) -> tup
     for name in sorted(plan.read - optional):
         if not _has(config, name):
             guessed[name] = _value(plan, name, sizes)
-            _set(config, name, guessed[name])
+            set_field(config, name, guessed[name])
     return config, guessed
 
 
@@ -380,7 +380,8 @@ def _has(config: Any, name: str) -> bool:
     return True
 
 
-def _set(config: Any, name: str, value: Any) -> None:
+def set_field(config: Any, name: str, value: Any) -> None:
+    """Set a field of a config, also of a frozen one, or a key of a dict."""
     if isinstance(config, MutableMapping):
         config[name] = value
         return

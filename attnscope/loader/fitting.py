@@ -290,5 +290,5 @@ def settle_lazy(search: Search, outcome: Outcome) -> Outcome:
     finally:
         for module, mode in training.items():
             module.training = mode
-    search.prober = Prober(search.module, search.built.target.environment)
+    search.prober = Prober(search.module, search.built.target.environment, search.thorough)
     return search.try_choice(search.choice)

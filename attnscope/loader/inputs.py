@@ -36,6 +36,7 @@ def make_inputs(
     text_tokens: Sequence[int] | None = None,
     layout: str | None = None,
     causal: bool = True,
+    thorough: bool = True,
 ) -> CallInputs:
     """Make the arguments of one call.
 
@@ -47,6 +48,7 @@ def make_inputs(
         text_tokens: ids of a text; then T is their number, and equal tokens get equal inputs.
         layout: `btc`, `tbc` or `nc`, where the user said so.
         causal: whether causal attention is meant; a mask that is made is causal then, else lets all through.
+        thorough: try long, and say where a crash hangs on what was guessed.
 
     Raises:
         UsageError: an input is wrong, forward needs what is not installed, or it does not end.
@@ -55,7 +57,7 @@ def make_inputs(
         raise ValueError("the module was not constructed")
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"--layout `{printable(layout)}` is not known", "it is btc, tbc or nc")
-    search = Search(built, built.root, batch, length, text_tokens, layout, causal)
+    search = Search(built, built.root, batch, length, text_tokens, layout, causal, thorough)
     try:
         search.take(inputs)
         made = _run(search)

@@ -35,9 +35,10 @@ def result(search: Search, values: Mapping[str, Any], outcome: Outcome, causal: 
         search.frame.T,
         _say(search, values),
         outcome.error,
-        doubt(search, outcome),
+        doubt(search, outcome) if search.thorough else "",
         causal,
         mask,
+        outcome.steps,
         frozenset(n for n in search.choice if n not in search.given),
     )
 

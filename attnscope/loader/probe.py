@@ -100,12 +100,12 @@ class Outcome:
 class Prober:
     """Tries calls on copies of a module, in evaluation mode, without gradients, random state kept."""
 
-    def __init__(self, module: nn.Module, environment: Environment) -> None:
+    def __init__(self, module: nn.Module, environment: Environment, thorough: bool = True) -> None:
         self.module = module
         self.environment = environment
         self.tries = 0
         small = sum(p.numel() for p in module.parameters() if not is_lazy(p)) <= _SMALL
-        self.limit = _MOST_TRIES if small else _FEW_TRIES
+        self.limit = _MOST_TRIES if small and thorough else _FEW_TRIES
         self._shared: nn.Module | None = None if small else self._copy()
 
     def _copy(self) -> nn.Module:

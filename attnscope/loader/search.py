@@ -45,6 +45,7 @@ class Search:
         text_tokens: Sequence[int] | None,
         layout: str | None,
         causal: bool,
+        thorough: bool = True,
     ) -> None:
         self.built = built
         self.module = module
@@ -56,7 +57,8 @@ class Search:
         self.choice: dict[str, Candidate] = {}
         self.widths: dict[str, int] = {}
         self.vocabularies: dict[str, int] = {}
-        self.prober = Prober(module, built.target.environment)
+        self.thorough = thorough
+        self.prober = Prober(module, built.target.environment, thorough)
         self.tree = roles.forward_tree(built.target.tree, module)
         self.source = roles.class_source(built.target.tree, module)
         tokens = tuple(int(t) for t in text_tokens) if text_tokens else None
@@ -83,7 +85,7 @@ class Search:
         """Nothing is chosen yet, for calls of these sizes."""
         self.frame, self.choice, self.widths, self.vocabularies = frame, {}, {}, {}
         self.main = self._main_parameter()
-        self.prober = Prober(self.module, self.built.target.environment)
+        self.prober = Prober(self.module, self.built.target.environment, self.thorough)
 
     def take(self, inputs: Sequence[str]) -> None:
         """Evaluate `--input`; B and T come from the main input where it is given."""
