@@ -69,7 +69,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             axis = lab.output_axes(base)[1]
             apart = lab.difference(made.outputs, (axis,))
             results.append((float(apart.max()), made, tried, apart))
-        if not results or not _uses_cache(lab, results[0][1]):
+        if not results:
             continue
         top = max(results, key=lambda one: one[0])
         if top[0] <= _tolerance(lab):
@@ -86,22 +86,6 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
 
 def _tolerance(lab: Lab) -> float:
     return 1e-5 if lab.precise else 1e-4
-
-
-def _uses_cache(lab: Lab, made: Decoded) -> bool:
-    """Without what was kept the last piece gives something else: it is a cache that was found."""
-    if made.protocol.name is None:
-        return True
-    token = lab.input_axes[1]
-    if token is None:
-        return False
-    alone = made.last.with_arguments({made.protocol.name: {} if made.protocol.pick is None else None}).run()
-    with_it = made.last.run()
-    if alone.output is None or with_it.output is None:
-        return with_it.output is not None
-    if alone.output.shape != with_it.output.shape:
-        return True
-    return bool((alone.output - with_it.output).abs().max() > 1e-9 * lab.scale)
 
 
 def _finding(lab: Lab, moved: float, made: Decoded, pieces: Sequence[int], apart: np.ndarray) -> Diagnostic:

@@ -1,14 +1,14 @@
 """Decoding step by step: the same tokens in pieces, each call given what the one before kept.
 
-Which argument takes a cache, and what of a result is one, is found by trying: a cache is what the next call
-accepts and what changes its output.
+Which argument takes a cache, which part of a result is one, which flag asks for it and which number says
+where a piece begins is found by trying, not by what they are called: a cache is what the next call accepts,
+what changes its output, and what grows with the tokens.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,26 +18,17 @@ from torch import Tensor, nn
 from attnscope.checks.lab import Lab
 from attnscope.checks.subject import Subject, cloned, copied, first_tensor, quiet, seeded
 
-_CACHE = re.compile(
-    r"cache|^past|layer_past|_past$|^state$|^states$|^prev|incremental_state|^mems?$|^kv$", re.I
-)
-_NOT_CACHE = re.compile(r"position|use_|length|start", re.I)
-_USE = re.compile(r"^(use|return|with|output)_(kv_)?(cache|past|present)s?$|^use_kv$|^cached?$", re.I)
-_POSITIONS = re.compile(
-    r"position_?ids?$|^positions?$|^pos$|input_pos|cache_position|token_positions|pos_ids", re.I
-)
-_START = re.compile(r"start_?pos|^offset$|past_len|^start$|start_idx|cur_pos|start_index|pos_offset", re.I)
+_MOST = 6  # so many arguments, flags and parts of a result are tried
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a module takes a cache: `name` its argument, `pick` which part of the result is the cache (None:
-    the
-    argument itself is filled), `flags` that are set, `start` and `positions` arguments that say where a piece
-    begins."""
+    """How a module takes a cache: `name` its argument (None: it keeps one itself), `pick` which of the
+    result's parts is the cache (None: the argument itself is filled), `flags` that are set, `start` and
+    `positions` arguments that say where a piece begins."""
 
     name: str | None
-    pick: str | int | None
+    pick: int | None
     flags: Mapping[str, Any]
     start: str | None = None
     positions: str | None = None
@@ -45,13 +36,14 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Decoded:
-    """`outputs` of all pieces joined along the tokens, the last call's `subject`, and where its piece
-    began."""
+    """`outputs` of all pieces joined along the tokens, the last call's `subject`, where its piece began, and
+    how many numbers the cache held after each call."""
 
     outputs: Tensor
     last: Subject
     begin: int
     protocol: Protocol
+    held: tuple[int, ...] = ()
 
 
 def parameters_of(module: nn.Module) -> dict[str, inspect.Parameter]:
@@ -61,36 +53,93 @@ def parameters_of(module: nn.Module) -> dict[str, inspect.Parameter]:
         return {}
 
 
-def protocols(lab: Lab) -> list[Protocol]:
-    """Ways in which the module may take a cache, by the names of what `forward` takes."""
-    found: list[Protocol] = []
-    known = parameters_of(lab.exact.module)
-    given = lab.exact.arguments
-    caches = [n for n in known if _CACHE.search(n) and not _NOT_CACHE.search(n) and n not in lab.together]
-    caches = [n for n in caches if given.get(n) is None or n in lab.subject.guessed]
-    flags = {
-        n: True for n, p in known.items() if (_USE.search(n) and not _CACHE.fullmatch(n)) or _USE.search(n)
+def protocols(lab: Lab) -> Iterator[Protocol]:
+    """Ways in which the module proves to take a cache."""
+    given, guessed = lab.exact.arguments, lab.subject.guessed
+    known = {
+        name: parameter
+        for name, parameter in parameters_of(lab.exact.module).items()
+        if name not in lab.together
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
-    flags = {n: v for n, v in flags.items() if n not in caches}
-    start = next((n for n in known if _START.search(n)), None)
-    positions = next((n for n in known if _POSITIONS.search(n)), None)
-    for name in caches:
-        for pick in ("auto", None):
-            found.append(Protocol(name, pick, flags, start, None))
-            if positions is not None:
-                found.append(Protocol(name, pick, flags, start, positions))
-    if not caches and start is not None and _holds_cache(lab.exact.module):
-        found.append(Protocol(None, None, flags, start, None))
-    if not caches and flags and _holds_cache(lab.exact.module):
-        found.append(Protocol(None, None, flags, start, positions))
-    return found
+    values = {name: given.get(name, parameter.default) for name, parameter in known.items()}
+    numbers = [name for name, value in values.items() if type(value) is int][:2]
+    free = [n for n, v in values.items() if v is None or (n in guessed and type(v) not in (int, bool))][
+        :_MOST
+    ]
+    for flags in _flags(lab, known, values):
+        found = list(_named(lab, free, flags, numbers))
+        if not found and (numbers or flags):
+            inside = [Protocol(None, None, flags, start) for start in (*numbers, None)]
+            inside += [Protocol(None, None, flags, None, name) for name in free]
+            found = [one for one in inside if _proved(lab, one)]
+        yield from found
 
 
-def _holds_cache(module: nn.Module) -> bool:
-    return any(
-        re.search(r"cache|past_k|past_v|k_past|prev_k", name) for part in module.modules() for name in
-        [*vars(part), *(vars(part).get("_buffers") or {})]
-    )  # fmt: skip
+def _named(lab: Lab, free: list[str], flags: Mapping[str, Any], numbers: list[str]) -> Iterator[Protocol]:
+    first = _first_result(lab, flags)
+    parts = range(len(parts_of(first))) if first is not None else ()
+    for name in free:
+        for pick in (*parts, None):
+            places: list[tuple[str | None, str | None]] = [(start, None) for start in (None, *numbers)]
+            places += [(None, other) for other in free if other != name]
+            tried = [Protocol(name, pick, flags, *place) for place in places]
+            if lab.spent or not any(_proved(lab, one) for one in tried[: 1 + len(numbers)]):
+                continue
+            yield from tried
+            return
+
+
+def _flags(
+    lab: Lab, known: Mapping[str, inspect.Parameter], values: Mapping[str, Any]
+) -> Iterator[Mapping[str, Any]]:
+    """Sets of flags that may ask for a cache: none, each, all; those alone that change no output."""
+    yield {}
+    off = [
+        name for name, value in values.items()
+        if value is False or (value is None and "bool" in str(known[name].annotation))
+    ][:_MOST]  # fmt: skip
+    base = lab.base.output
+    quiet_ones = []
+    for name in off:
+        output = lab.run({name: True}).output
+        if output is None or base is None or output.shape != base.shape:
+            continue
+        if float(lab.difference(output, ()).max()) <= lab.tolerance:
+            quiet_ones.append(name)
+            yield {name: True}
+    if len(quiet_ones) > 1:
+        yield dict.fromkeys(quiet_ones, True)
+
+
+def _first_result(lab: Lab, flags: Mapping[str, Any]) -> Any:
+    module = copied(lab.exact.module)
+    values = _piece(lab, 0, 2, Protocol(None, None, flags))
+    if module is None or values is None:
+        return None
+    return _call(replace(lab.exact.with_arguments({**values, **flags}), module=module), module)
+
+
+def _proved(lab: Lab, protocol: Protocol) -> bool:
+    """Whether two calls show a cache: without what was kept the second gives something else, and what is
+    kept, or what is attended to, grows with the tokens."""
+    made = decode(lab, protocol, [2, 1])
+    if made is None:
+        return False
+    with_it = made.outputs.narrow(lab.output_axes(lab.base.output)[1] or 0, 2, 1)  # type: ignore[arg-type]
+    fresh = copied(lab.exact.module)
+    alone = replace(made.last, module=fresh if fresh is not None else made.last.module)
+    if protocol.name is not None:
+        alone = alone.with_arguments({protocol.name: {} if protocol.pick is None else None})
+    other = alone.run().output
+    same = other is not None and other.shape == with_it.shape
+    if same and float((other - with_it).abs().max()) <= 1e-9 * lab.scale:  # type: ignore[operator]
+        return False
+    if len(made.held) > 1 and made.held[-1] > made.held[0]:
+        return True
+    recording = lab.record(made.last)
+    found = recording.capture.found if recording.capture is not None else []
+    return any(one.shape and one.shape[-1] > 1 for one in found)
 
 
 def decode(lab: Lab, protocol: Protocol, pieces: Sequence[int]) -> Decoded | None:
@@ -107,6 +156,7 @@ def decode(lab: Lab, protocol: Protocol, pieces: Sequence[int]) -> Decoded | Non
     cache: Any = {} if protocol.name is not None and protocol.pick is None else None
     begin = 0
     last = lab.exact
+    sizes = []
     for number, size in enumerate(pieces):
         values = _piece(lab, begin, size, protocol)
         if values is None:
@@ -117,24 +167,20 @@ def decode(lab: Lab, protocol: Protocol, pieces: Sequence[int]) -> Decoded | Non
         last = replace(lab.exact.with_arguments(values), module=module)
         held = cloned(cache) if isinstance(cache, dict | list | tuple) else cache
         result = _call(last, module)
-        if result is None:
-            return None
-        output = first_tensor(result)
+        output = first_tensor(result) if result is not None else None
         if output is None or output.dim() != base.dim() or output.shape[axis] != size:
             return None
-        if number + 1 < len(pieces):
-            if protocol.pick is None:
-                if protocol.name is not None and not cache:
-                    return None
-            else:
-                cache = _cache_of(result)
-                if cache is None:
-                    return None
-        else:
+        if protocol.pick is not None:
+            parts = parts_of(result)
+            cache = parts[protocol.pick] if protocol.pick < len(parts) else None
+        if protocol.name is not None and not _size(cache) and number + 1 < len(pieces):
+            return None
+        sizes.append(_size(cache))
+        if number + 1 == len(pieces):
             last = replace(last, **_with_cache(last, protocol, held))
         outputs.append(output)
         begin += size
-    return Decoded(torch.cat(outputs, axis), last, begin - pieces[-1], protocol)
+    return Decoded(torch.cat(outputs, axis), last, begin - pieces[-1], protocol, tuple(sizes))
 
 
 def _with_cache(last: Subject, protocol: Protocol, cache: Any) -> dict[str, Any]:
@@ -197,25 +243,30 @@ def _cut(value: Any, length: int, begin: int, size: int) -> Any:
     return value.narrow(fits[0], begin, size) if len(fits) == 1 else None
 
 
-def _cache_of(result: Any) -> Any:
-    """What of a result is handed to the next call: the part that is no first tensor."""
+def parts_of(result: Any) -> list[Any]:
+    """What of a result may be handed to the next call, the likeliest first: what is nested, several tensors
+    as one, single ones; never the output itself."""
     if isinstance(result, Mapping):
-        named = [v for k, v in result.items() if _CACHE.search(str(k)) or re.search("present", str(k))]
-        return named[0] if named else None
-    if isinstance(result, tuple | list) and not hasattr(result, "_fields"):
-        rest = [item for item in result[1:] if item is not None]
-        nested = [item for item in rest if not isinstance(item, Tensor)]
-        if nested:
-            return nested[-1]
-        if len(rest) >= 2 and all(isinstance(item, Tensor) for item in rest):
-            return tuple(rest)
-        return rest[0] if len(rest) == 1 else None
-    if hasattr(result, "__dict__") and not isinstance(result, Tensor | nn.Module):
-        for name, value in vars(result).items():
-            if (_CACHE.search(name) or "present" in name) and value is not None:
-                return value
-    if isinstance(result, tuple) and hasattr(result, "_fields"):
-        for name in result._fields:
-            if _CACHE.search(name) or "present" in name:
-                return getattr(result, name)
-    return None
+        items = list(result.values())
+    elif isinstance(result, tuple | list):
+        items = list(result)
+    elif hasattr(result, "__dict__") and not isinstance(result, Tensor | nn.Module):
+        items = list(vars(result).values())
+    else:
+        return []
+    output = first_tensor(result)
+    rest = [item for item in items if item is not output and _size(item)]
+    single = [item for item in rest if isinstance(item, Tensor)]
+    nested = [item for item in rest if not isinstance(item, Tensor)]
+    return [*reversed(nested), *([tuple(single)] if len(single) > 1 else []), *single][:_MOST]
+
+
+def _size(value: Any, depth: int = 0) -> int:
+    """How many numbers there are in a cache of whatever form."""
+    if isinstance(value, Tensor):
+        return value.numel()
+    if depth > 4 or value is None or isinstance(value, str | bytes | int | float | nn.Module):
+        return 0
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
+    state = getattr(value, "__dict__", None)
+    return sum(_size(item, depth + 1) for item in (*items, *(state.values() if type(state) is dict else ())))

@@ -89,3 +89,35 @@ def test_a_name_changes_nothing(name: str) -> None:
     for disguised in (False, True):
         report = attnscope.check(made(arguments, body, disguised), x, *given, causal=False)
         assert {one.code: one.severity for one in report.findings} == expected, disguised
+
+
+CACHED = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(24, 72)
+
+    def forward(self, x, bias=None, past=None, use_cache=False):
+        q, k, v = (u.unflatten(-1, (3, 8)).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        if past is not None:
+            k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
+        seen = torch.ones(x.size(1), k.size(2), dtype=torch.bool, device=x.device).tril(START)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(2)
+        return (y, (k, v)) if use_cache else y
+"""
+
+
+@pytest.mark.parametrize(("start", "found"), [("k.size(2) - x.size(1)", []), ("0", ["AS218"])])
+def test_a_cache_is_found_by_trying(start: str, found: list[str]) -> None:
+    x = torch.randn(2, 7, 24, generator=torch.Generator().manual_seed(3))
+    for past, flag in (("past", "use_cache"), ("a3", "a4")):
+        source = CACHED.replace("START", start).replace("past", past).replace("use_cache", flag)
+        space: dict[str, Any] = {"__name__": "case"}
+        exec(compile(source, "<case>", "exec"), space)
+        report = attnscope.check(space["Layer"](), x, select=["AS218"])
+        assert [one.code for one in report.findings] == found
+        assert [one.name for one in report.tried if "cache" in one.name] == ["cached decoding"]
