@@ -263,7 +263,7 @@ def _where(words: Words, index: int, event: Event) -> str:
 
 
 def _arithmetic(words: Words, index: int, event: Event) -> str:
-    sign = {"add": "+", "sub": "−", "mul": "×", "div": "÷", "pow": "^"}[event.op.name.rstrip("_")]
+    sign = _SIGNS[event.op.name.rstrip("_")]
     args = list(event.args)
     if len(args) < 2:
         return ""
@@ -274,15 +274,14 @@ def _arithmetic(words: Words, index: int, event: Event) -> str:
         small = right if len(right) <= len(left) else left
         return f"{sign} [{', '.join(axis(dim) for dim in small)}]" if small else f"{sign} a number"
     scalar = args[1] if isinstance(args[0], Ref) else args[0]
-    place = words.axes.place(event)
-    if place is not None and isinstance(place[1], ast.BinOp) and isinstance(event.args[0], Ref):
-        # `1 - x` reaches the recorder with x first; the source knows the order.
-        left_is_number = isinstance(place[1].left, ast.Constant) or (
-            isinstance(place[1].left, ast.UnaryOp) and isinstance(place[1].left.operand, ast.Constant)
-        )
-        if left_is_number and sign in ("−", "÷", "^"):
-            return f"{number(scalar)} {sign}"
+    # `3 - x` reaches the recorder with x first, `torch.pow(3, x)` as it is written.
+    first = event.op.reflected or not isinstance(args[0], Ref)
+    if first and sign not in ("+", "×"):
+        return f"{number(scalar)} {sign} {words.said(event, 0 if event.op.reflected else 1) or '…'}"
     return f"{sign} {number(scalar)}"
+
+
+_SIGNS = {"add": "+", "sub": "−", "mul": "×", "div": "÷", "pow": "^", "floor_divide": "//", "remainder": "%"}
 
 
 def _compare(words: Words, index: int, event: Event) -> str:
@@ -400,7 +399,7 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys("split chunk unbind tensor_split split_with_sizes".split(), _split),
     **dict.fromkeys("matmul mm bmm baddbmm addmm".split(), _matmul),
     **dict.fromkeys("masked_fill".split(), _fill),
-    **dict.fromkeys("add sub mul div pow".split(), _arithmetic),
+    **dict.fromkeys(_SIGNS, _arithmetic),
     **dict.fromkeys("eq ne lt le gt ge".split(), _compare),
     **dict.fromkeys(
         "softmax log_softmax sum mean amax amin max min var std logsumexp argmax argmin cumsum".split(), _over

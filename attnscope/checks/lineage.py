@@ -264,6 +264,8 @@ class Lineage:
         else:
             return None
         if name == "div":
+            if event.op.reflected:  # `1 / x` is no scale of x
+                return None
             first = values[0]
             if not (type(first) is Ref and int(first) == active):
                 return None

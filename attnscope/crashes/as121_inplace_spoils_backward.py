@@ -111,7 +111,7 @@ def _writes(scene: Scene) -> list[ast.AST]:
                 "init_weights",
             ):
                 continue
-            if isinstance(node, ast.AugAssign) and _counts(node):
+            if isinstance(node, ast.AugAssign) and _counts(node) and not _wrote(scene, node):
                 continue
             found.append(node)
     return list(dict.fromkeys(found))
@@ -123,6 +123,16 @@ def _counts(node: ast.AugAssign) -> bool:
         isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, int)
         and isinstance(node.op, ast.Add)
+    )
+
+
+def _wrote(scene: Scene, node: ast.AugAssign) -> bool:
+    """Whether a recorded step wrote into a tensor there: then the name stood for no plain number."""
+    assert scene.file is not None
+    span = scene.file.node_span(node)
+    return any(
+        step.memory == "in-place" and step.span.file == span.file and step.span.line == span.line
+        for step in scene.crash.steps
     )
 
 

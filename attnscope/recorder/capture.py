@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from attnscope.recorder.ops import Op
 from attnscope.recorder.sdpa import recompute
@@ -124,6 +125,7 @@ class Capture:
         self._wanted = wanted
         self._flags: dict[int, int] = {}
         self._filled: set[int] = set()
+        self._learned: set[int] = set()
         self._products: dict[int, Product] = {}
         self._candidates: dict[int, Found] = {}
         self._live: list[dict[str, Tensor]] = []
@@ -208,6 +210,12 @@ class Capture:
             self._multiply(index, args, kwargs, refs, flags, serials, outputs)
         elif name == "embedding":
             self._mark(serials, ACTIVATION)
+        elif not flags and name not in _PRODUCTS and self._of_parameters(args, refs):
+            # A layer of what was learned (positions, latents) makes queries as one of activations does.
+            if name == "linear":
+                self._mark(serials, ACTIVATION)
+            else:
+                self._learned.update(serials)
         elif name in _LAYERS and not (flags & SCORES and _mixes(name, args)):
             self._mark(serials, flags & ACTIVATION)
         elif name == "softmax" and flags & SCORES:
@@ -218,6 +226,10 @@ class Capture:
             self._carry(index, name, args, kwargs, refs, flags, serials, outputs)
 
     # -- the kinds of calls -----------------------------------------------------------------------------
+
+    def _of_parameters(self, args: tuple[Any, ...], refs: list[int]) -> bool:
+        """Whether an operation's first input is a parameter, or was made of parameters alone."""
+        return bool(refs) and (refs[0] in self._learned or (bool(args) and type(args[0]) is Parameter))
 
     def _mark(self, serials: tuple[int, ...], flags: int) -> None:
         if flags:

@@ -23,7 +23,7 @@ class Op:
     `out=`); `sizes`, whether it only tells a shape; `functional`, whether it is a layer's own function
     rather than glue. `careful`: there is something to do before the call. `reenter` marks Python
     functions of PyTorch's that can be opened; `opened` is then the function to call. `always`:
-    the result is a view whatever the arguments.
+    the result is a view whatever the arguments. `reflected`: its arguments come in the other order (`3 - x`).
     """
 
     name: str
@@ -36,6 +36,7 @@ class Op:
     reenter: bool = False
     careful: bool = False
     always: bool = False
+    reflected: bool = False
     opened: Callable[..., Any] = lambda: None
 
 
@@ -60,6 +61,7 @@ _CANONICAL = {
     "__floordiv__": "floor_divide",
     "__rfloordiv__": "floor_divide",
     "__mod__": "remainder",
+    "__rmod__": "remainder",
     "__pow__": "pow",
     "__rpow__": "pow",
     "__neg__": "neg",
@@ -103,6 +105,8 @@ _CANONICAL = {
     "swapdims": "transpose",
     "moveaxis": "movedim",
 }
+
+_REFLECTED = frozenset("__rsub__ rsub __rdiv__ __rtruediv__ __rfloordiv__ __rmod__ __rpow__".split())
 
 _ALWAYS_NEW = frozenset(
     """
@@ -189,6 +193,7 @@ def _describe(func: Any) -> Op:
         reenter=reenter,
         careful=writes or reenter,
         always=canonical in _ALWAYS_VIEW,
+        reflected=name in _REFLECTED,
         opened=_opened(func) if reenter else func,
     )
 

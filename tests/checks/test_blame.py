@@ -135,6 +135,41 @@ def test_of_two_classes_of_one_name_the_right_one() -> None:
     assert "# the second" in lines[finding.span.line - 1]
 
 
+class Learned(Heads):
+    """Queries and keys of a table of positions: nothing of the text is in the scores."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = None
+        self.table = nn.Parameter(torch.randn(16, 24))
+        self.q, self.k, self.v = (nn.Linear(24, 24) for _ in range(3))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        p = self.table[:t].expand(b, t, c)
+        q, k, v = (u.view(b, t, 3, 8).transpose(1, 2) for u in (self.q(p), self.k(p), self.v(x)))
+        return self.attend(q, k, v, x.new_ones(t, t).tril().bool())
+
+
+class Gated(nn.Module):
+    """A parameter that weighs experts is no key."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.experts = nn.Parameter(torch.randn(24, 4)), nn.Parameter(torch.randn(4, 24))
+
+    def forward(self, x):
+        return (x @ self.gate).softmax(-1) @ self.experts
+
+
+def test_queries_made_of_a_parameter_are_queries() -> None:
+    x = torch.randn(2, 6, 24)
+    (found,) = attnscope.trace(Learned(), x).attention
+    assert found.shape == (2, 3, 6, 6) and found.mask is not None and found.mask[0, 0].sum() == 1
+    assert not attnscope.check(Learned(), x).findings
+    assert not attnscope.trace(Gated(), x).attention
+
+
 def test_a_mask_is_made_where_it_has_queries_and_keys() -> None:
     origin = attnscope.trace(Compared(), torch.randn(2, 6, 24)).attention[0].mask_origin
     lines = inspect.getsource(inspect.getmodule(Heads)).splitlines()

@@ -324,6 +324,17 @@ def test_hooks_are_the_users_own_lines(load: Load) -> None:
     ]
 
 
+def test_numbers_stand_on_the_side_where_they_are_written(load: Load) -> None:
+    lines = ["3 - x", "3 / x", "3 ** x", "3 // x", "3 % x", "torch.rsub(x, 3)", "torch.pow(3, x)"]
+    lines += ["x - 3", "x / 3", "x**3", "x // 3", "x % 3", "3 + x", "3 * x"]
+    body = "".join(f"            _ = {line}\n" for line in lines)
+    text = f"class M(nn.Module):\n        def forward(self, x):\n{body}            return x"
+    assert [row.detail for row in run(load(text, "M")(), torch.randn(2, 4, 6))] == [
+        *("3 − x", "3 ÷ x", "3 ^ x", "3 // x", "3 % x", "3 − x", "3 ^ x"),
+        *("− 3", "÷ 3", "^ 3", "// 3", "% 3", "+ 3", "× 3"),
+    ]
+
+
 def test_pytorchs_own_steps_only_when_asked_for() -> None:
     mha = nn.MultiheadAttention(12, 3, batch_first=True).eval()
     x = torch.randn(2, 5, 12)

@@ -195,6 +195,23 @@ def test_a_crash_in_backward_has_the_steps_of_its_forward() -> None:
     assert watch.report.findings[0].code == "AS121"
 
 
+def test_adding_a_number_in_place_is_no_counting() -> None:
+    class Adds(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            n = 0
+            n += 1
+            w = F.softmax(x, -1)
+            w += 1
+            return w * n
+
+    watch = attnscope.watch()
+    with pytest.raises(RuntimeError), watch:
+        Adds()(x().requires_grad_()).sum().backward()
+    assert watch.report is not None
+    (finding,) = watch.report.findings
+    assert finding.code == "AS121" and finding.help == "write out of place: `w = w + 1`"
+
+
 def test_a_thread_has_its_own_recording() -> None:
     seen: list[BaseException] = []
 
