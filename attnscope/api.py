@@ -163,16 +163,20 @@ def check(
 def assert_sound(module: nn.Module, *args: Any, **options: Any) -> None:
     """Raise AssertionError if `check(module, *args, **options)` finds an error; for a test suite.
 
-    The message has every error: its code, what is wrong, where, and the help.
+    The message has every error: its code, what is wrong, where, and the help. Also raised where the check is
+    not complete, since something raised inside or was cut off: what was not tried may hide a fault.
     """
     report = check(module, *args, **options)
     errors = [finding for finding in report.findings if finding.severity == "error"]
-    if errors:
-        lines = [f"{report.target} has {len(errors)} fault{'s' if len(errors) > 1 else ''}"]
+    missed = [one for one in report.tried if one.status == "not tried"] if not report.complete else []
+    if errors or missed:
+        lines = [f"{report.target} has {len(errors)} fault{'s' if len(errors) > 1 else ''}"] if errors else []
         for finding in errors:
             place = f"{finding.span.file}:{finding.span.line}: " if finding.span is not None else ""
             lines.append(f"{place}{finding.code}: {finding.message}")
             lines += [f"    help: {finding.help}"] if finding.help else []
+        lines += [f"the check of {report.target} is not complete"] if missed else []
+        lines += [f"{one.module}{': ' if one.module else ''}{one.name}: {one.result}" for one in missed]
         raise AssertionError("\n".join(lines))
 
 

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from attnscope.schema import ModelInfo, Shown, Span, Trace
 
 Severity = Literal["error", "warning", "note"]
+NOTHING_FOUND = "nothing found"  # the result of a row that has no number to show
+Status = Literal["done", "not applicable", "not tried"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Diagnostic:
 
     `message` says what is wrong and never how to mend it. `evidence` is a small table (header row first)
     of the numbers that prove a silent fault; empty for a crash. `label` is what stands under `span`.
+    `module` is the path of the attention that was judged by itself; empty where it is of the whole target.
     """
 
     code: str
@@ -36,20 +39,31 @@ class Diagnostic:
     notes: tuple[str, ...] = ()
     help: str = ""
     evidence: tuple[tuple[str, ...], ...] = ()
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One experiment of `check` that was done and what it showed: `future: 0 of 21 pairs leak`."""
+    """One experiment of `check` and what it showed: `future: 0 of 21 pairs leak`.
+
+    `module` is the path of the attention that it was done on; empty for the whole target. `status` is `done`;
+    `not applicable` where there is nothing that it could be done on, `not tried` where it could not be done
+    or was cut off: `result` then says why. `held` is False unless it was done.
+    """
 
     name: str
     result: str
     held: bool
+    module: str = ""
+    status: Status = "done"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Shown):
-    """What `check` and `run` say: findings, what was tried, and the trace if there is one."""
+    """What `check` and `run` say: findings, what was tried, and the trace if there is one.
+
+    `complete` is False where something raised inside, or was cut off: what was not tried may hide a fault.
+    """
 
     target: str
     findings: tuple[Diagnostic, ...]
@@ -58,6 +72,7 @@ class Report(Shown):
     model: ModelInfo | None = None
     notes: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    complete: bool = True
 
     @property
     def failed(self) -> bool:

@@ -1,98 +1,81 @@
 """Silent faults, each proved by experiment: a module and one call of it → what was found, and what was tried.
 
-One file for each code; the table names them in the order in which they are done, the most telling first. A
-file's docstring is what `attnscope explain` prints. `HIDES` says which findings only follow from another one.
+One file for each code; `registry` names them in the order in which they are done. A file's docstring is what
+`attnscope explain` prints.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING
 
-from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.checks.lacks import lacks
+from attnscope.checks.registry import CHECKS, Of, Row
+from attnscope.diagnostic import NOTHING_FOUND, Diagnostic, Tried
 from attnscope.strict import passed_over
 
 if TYPE_CHECKING:
     from attnscope.checks.lab import Lab
 
-CHECKS: tuple[tuple[str, str], ...] = (
-    ("AS217", "as217_unregistered"),
-    ("AS220", "as220_made_in_forward"),
-    ("AS214", "as214_random_in_eval"),
-    ("AS223", "as223_overflow"),
-    ("AS206", "as206_nan"),
-    ("AS224", "as224_expanded_write"),
-    ("AS212", "as212_batch_mixed"),
-    ("AS209", "as209_over_heads"),
-    ("AS211", "as211_mixed_by_view"),
-    ("AS207", "as207_softmax_axis"),
-    ("AS203", "as203_inverted"),
-    ("AS204", "as204_unused_mask"),
-    ("AS213", "as213_weak_mask"),
-    ("AS205", "as205_mask_after_softmax"),
-    ("AS225", "as225_row_sums"),
-    ("AS201", "as201_future"),
-    ("AS202", "as202_blind"),
-    ("AS221", "as221_padding"),
-    ("AS208", "as208_scale"),
-    ("AS210", "as210_number_of_maps"),
-    ("AS219", "as219_kv_heads"),
-    ("AS222", "as222_positions"),
-    ("AS218", "as218_cache"),
-    ("AS216", "as216_no_gradient"),
-    ("AS215", "as215_not_saved"),
-)
-
-HIDES: dict[str, frozenset[str]] = {
-    "AS224": frozenset({"AS201", "AS202", "AS203", "AS204", "AS206", "AS213"}),
-    "AS212": frozenset({"AS201", "AS202", "AS203", "AS209", "AS210", "AS211", "AS221", "AS222"}),
-    "AS209": frozenset({"AS202", "AS208", "AS210", "AS211", "AS222"}),
-    "AS211": frozenset({"AS201", "AS202", "AS208", "AS210", "AS219", "AS222"}),
-    "AS207": frozenset({"AS201", "AS205", "AS212", "AS225", "AS206"}),
-    "AS203": frozenset({"AS201", "AS202", "AS206"}),
-    "AS204": frozenset({"AS201"}),
-    "AS225": frozenset({"AS208"}),
-    "AS223": frozenset({"AS206"}),
-    "AS220": frozenset({"AS119", "AS214", "AS215", "AS216"}),
-    "AS217": frozenset({"AS119", "AS215", "AS216"}),
-    "AS214": frozenset({"AS215", "AS218", "AS225"}),
-    "AS202": frozenset({"AS222"}),
-    "AS206": frozenset({"AS201", "AS202", "AS204", "AS213", "AS216", "AS218", "AS222"}),
-}
+EVERY: tuple[Of, ...] = ("attention", "both", "whole")
 
 
 def codes() -> tuple[str, ...]:
     """All codes of this package, sorted."""
-    return tuple(sorted(code for code, _ in CHECKS))
+    return tuple(sorted(row.code for row in CHECKS))
 
 
 def run_checks(
-    lab: Lab, wanted: Collection[str] | None = None, progress: Callable[[str], None] | None = None
+    lab: Lab,
+    wanted: Collection[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+    of: Collection[Of] = EVERY,
 ) -> Iterator[Diagnostic | Tried]:
-    """What each check says, as it says it. A check that itself fails on an unusual module is passed over."""
-    for code, name in CHECKS:
-        if wanted is not None and code not in wanted:
+    """What each check says, as it says it, and a row for each: done, not applicable, not tried, and why."""
+    for row in CHECKS:
+        if (wanted is not None and row.code not in wanted) or row.of not in of:
             continue
         if lab.spent:
-            yield Tried(code, "not tried: the time was up", False)
+            yield Tried(
+                row.name, "not tried: there were too many operations before it", False, status="not tried"
+            )
             continue
         if progress is not None:
-            progress(code)
+            progress(row.code)
         try:
-            yield from list(importlib.import_module(f"{__name__}.{name}").check(lab))
+            said = list(importlib.import_module(f"{__name__}.{row.module}").check(lab))
         except KeyboardInterrupt:
             raise
         except Exception as error:
             passed_over(error)
+            said = [failure(row.name, error)]
+        yield from _with_row(row, lab, said)
 
 
-def without_consequences(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Findings without those that only follow from another error, errors first, the most telling first."""
-    kept = list(findings)
-    errors = {one.code for one in kept if one.severity == "error"}
-    hidden = set().union(*(HIDES.get(code, frozenset()) for code in errors)) if errors else set()
-    order = {code: place for place, (code, _) in enumerate(CHECKS)}
-    rank = {"error": 0, "warning": 1, "note": 2}
-    kept = [one for one in kept if one.code not in hidden]
-    return tuple(sorted(kept, key=lambda one: (rank[one.severity], order.get(one.code, -1))))
+def failure(name: str, error: BaseException) -> Tried:
+    """The row of an experiment of ours that raised."""
+    frames = list(extract_tb(error.__traceback__))
+    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return Tried(name, f"could not be tried: {type(error).__name__}{place}", False, status="not tried")
+
+
+def _with_row(row: Row, lab: Lab, said: list[Diagnostic | Tried]) -> Iterator[Diagnostic | Tried]:
+    """What a check said; each check has a row, and no finding stands beside rows that all held."""
+    rows = [one for one in said if isinstance(one, Tried)]
+    faults = [one for one in said if isinstance(one, Diagnostic) and one.severity != "note"]
+    if faults and not any(not one.held for one in rows):
+        rows.append(Tried(row.name, faults[0].message, False))
+    elif not rows:
+        missed = lacks(lab)
+        missing = next((missed[need] for need in row.needs if need in missed), "")
+        why = missing or ("" if row.quiet else row.otherwise or "nothing to try it on")
+        rows.append(
+            Tried(row.name, why, False, status="not applicable")
+            if why
+            else Tried(row.name, NOTHING_FOUND, True)
+        )
+    yield from rows
+    yield from (one for one in said if isinstance(one, Diagnostic))

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.checks.lab import Lab
-from attnscope.checks.phases import moved_error
+from attnscope.checks.phases import move_is_explained, moved_error
 from attnscope.checks.places import declared, num
 from attnscope.checks.subject import copied, parts, quiet, seeded
 from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
@@ -62,7 +62,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             return
     error = moved_error(lab)
     for owner, path, name, event in plain:
-        if error is None or lab.__dict__.get("_move_explained"):
+        if error is None or move_is_explained(lab):
             continue
         yield _finding(
             lab, owner, path, name, event, "error", f"`{name}` stays behind when the module is moved", ()

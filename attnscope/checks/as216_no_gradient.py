@@ -28,6 +28,7 @@ Cure: call each projection that was made; delete what is not wanted; leave `.det
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -40,6 +41,14 @@ from attnscope.checks.subject import copied, parts, quiet, seeded
 from attnscope.diagnostic import Diagnostic, Label, Tried
 
 CODE = "AS216"
+
+
+@dataclass(frozen=True)
+class Backward:
+    """One backward pass: parameters left without a gradient, and which share of a matrix's rows got zeros."""
+
+    missing: list[str]
+    zeros: dict[str, float]
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
@@ -92,16 +101,15 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
 def without_gradient(lab: Lab) -> list[str] | None:
     """Names of the parameters that a backward pass leaves without a gradient; None where there was no
     pass."""
-    if "_without" not in lab.__dict__:
-        lab.__dict__["_without"] = _backward(lab)
-    found: list[str] | None = lab.__dict__["_without"]
-    return found
+    done = lab.once(_backward)
+    return None if done is None else done.missing
 
 
 def _partly(lab: Lab) -> list[str]:
     """Projections of queries and keys a good part of which gets a gradient of exactly zero, where a step
     cuts."""
-    zeros: dict[str, float] = lab.__dict__.get("_zero_rows", {})
+    done = lab.once(_backward)
+    zeros = {} if done is None else done.zeros
     index = _cutter(lab)
     if index is None or not lab.maps:
         return []
@@ -118,7 +126,8 @@ def _partly(lab: Lab) -> list[str]:
     return names
 
 
-def _backward(lab: Lab) -> list[str] | None:
+def _backward(lab: Lab) -> Backward | None:
+    lab.spend(3)
     subject = lab.exact
     module = copied(subject.module)
     if module is None:
@@ -137,12 +146,11 @@ def _backward(lab: Lab) -> list[str] | None:
             raise
         except BaseException:
             return None
-    lab.__dict__["_zero_rows"] = {
-        name: _zero_share(p.grad)
-        for name, p in module.named_parameters()
-        if p.grad is not None and p.dim() == 2
-    }
-    return [name for name, p in module.named_parameters() if p.requires_grad and p.grad is None]
+    given = dict(module.named_parameters())
+    return Backward(
+        [name for name, p in given.items() if p.requires_grad and p.grad is None],
+        {name: _zero_share(p.grad) for name, p in given.items() if p.grad is not None and p.dim() == 2},
+    )
 
 
 def _moves_output(lab: Lab, by_module: dict[str, list[str]], path: str) -> bool:

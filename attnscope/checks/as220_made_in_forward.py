@@ -70,10 +70,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
 def made_in_forward(lab: Lab) -> tuple[nn.Module, int | None, Recording] | None:
     """The first layer with parameters that ran and that only this run made; the step that drew its
     weights."""
-    if "_made" not in lab.__dict__:
-        lab.__dict__["_made"] = _find(lab)
-    found: tuple[nn.Module, int | None, Recording] | None = lab.__dict__["_made"]
-    return found
+    return lab.once(_find)
 
 
 def _find(lab: Lab) -> tuple[nn.Module, int | None, Recording] | None:

@@ -48,11 +48,11 @@ class Evidence:
 
 def evidence_of(lab: Lab) -> tuple[Evidence, ...]:
     """What shows whether causal attention is meant where the subject's leak is, the strongest first."""
-    known: tuple[Evidence, ...] | None = lab.__dict__.get("_evidence")
-    if known is None:
-        found = sorted(_evidence(lab, leak_of(lab)), key=lambda one: -one.strength)
-        known = lab.__dict__["_evidence"] = tuple(found)
-    return known
+    return lab.once(_sorted)
+
+
+def _sorted(lab: Lab) -> tuple[Evidence, ...]:
+    return tuple(sorted(_evidence(lab, leak_of(lab)), key=lambda one: -one.strength))
 
 
 def _evidence(lab: Lab, leak: Leak) -> Iterator[Evidence]:
@@ -64,6 +64,7 @@ def _evidence(lab: Lab, leak: Leak) -> Iterator[Evidence]:
     yield from _flags(lab, leak)
     yield from _triangles(lab, leak)
     yield from _buffers(lab, leak)
+    yield from _beyond(lab)
     yield from _siblings(lab, leak)
 
 
@@ -75,7 +76,7 @@ def _flags(lab: Lab, leak: Leak) -> Iterator[Evidence]:
     for name, value in _call_flags(lab).items():
         yield Evidence("flag" if value else "off", None, 8, f"`{name}` is {value} in this call")
         return
-    for path, part in reversed(_around(lab, leak)):
+    for path, part in reversed([*_outside(lab), *_around(lab, leak)]):
         for name, value in list(vars(part).items()):
             if name in FLAGS and isinstance(value, bool):
                 shown = f"{path}.{name}" if path else name
@@ -269,12 +270,48 @@ def _buffers(lab: Lab, leak: Leak) -> Iterator[Evidence]:
                     return
 
 
+def _beyond(lab: Lab) -> Iterator[Evidence]:
+    """A causal triangle that the target around this part of it builds or holds, and that serves nothing."""
+    part = lab.subject.part
+    if part is None or part.whole is None:
+        return
+    whole = part.whole
+    for index, event in enumerate(whole.lineage.events):
+        made = any(is_causal_triangle(whole.lineage.value(out)) for out in event.outputs)
+        if made and not _goes_on(whole, event.outputs):
+            yield Evidence(
+                "triangle", whole.lineage.span(index), 3, f"`{event.op.name}` builds a causal triangle"
+            )
+            return
+    read = set(whole.recording.leaves.values())
+    for path, module in _outside(lab):
+        for name, value in list((vars(module).get("_buffers") or {}).items()):
+            if isinstance(value, Tensor) and id(value) not in read and is_causal_triangle(value):
+                shown = f"{path}.{name}" if path else name
+                yield Evidence("triangle", declared(module, name), 2, f"`{shown}` holds a causal triangle")
+                return
+
+
+def _outside(lab: Lab) -> list[tuple[str, nn.Module]]:
+    """The modules of the target around this part of it, the outermost first."""
+    part = lab.subject.part
+    if part is None or part.whole is None:
+        return []
+    inner = f"{part.path}."
+    return [
+        (path, one)
+        for path, one in parts(part.whole.recording.root)
+        if not path or (inner.startswith(f"{path}.") and inner != f"{path}.")
+    ]
+
+
 # -- other attentions ----------------------------------------------------------------------------------------
 
 
 def _siblings(lab: Lab, leak: Leak) -> Iterator[Evidence]:
     """Other attentions over the same tokens that are causal by their masks."""
-    number = int(getattr(lab.subject, "siblings", 0) or 0)
+    part = lab.subject.part
+    number = sum(one.causal for one in part.siblings) if part is not None else 0
     if leak.map is not None:
         own = _streams(leak.map, lab)
         number += sum(

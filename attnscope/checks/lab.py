@@ -6,18 +6,19 @@ can be told from a small one. Tolerances are relative to the largest output and 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnscope.checks.budget import Budget
 from attnscope.checks.lineage import Lineage
+from attnscope.checks.living import enliven, is_garbage, named, parameters
 from attnscope.checks.maps import NOTHING, Map, build_maps
 from attnscope.checks.roles import together
 from attnscope.checks.subject import Outcome, Subject, copied, parts, quiet, seeded
@@ -32,7 +33,9 @@ _COPY_EACH = 5_000_000
 _DOUBLE_AT_MOST = 60_000_000
 _VALUES_AT_MOST = 400_000
 _MOST_POSITIONS = 16
-_WALL = 5  # a machine that others keep busy may take so many times as long as its processor works for us
+_STEPS = 100  # of a run that was not recorded yet
+
+Shown = TypeVar("Shown")
 
 
 @dataclass(frozen=True)
@@ -60,29 +63,42 @@ class Influence:
 class Lab:
     """One subject and what experiments showed of it. Everything is done on first demand."""
 
-    def __init__(self, subject: Subject, seconds: float = 12.0) -> None:
+    def __init__(self, subject: Subject, budget: Budget | None = None) -> None:
         self.subject = subject
-        self.seconds = seconds
-        self._began = time.thread_time(), time.monotonic()
-        self.size = sum(p.numel() for p in _parameters(subject.module))
-        self._shared: nn.Module | None = None
+        self.budget = budget or Budget()
+        self.size = sum(p.numel() for p in parameters(subject.module))
+        self.owned = subject.part.owned if subject.part is not None else None
+        self._known: dict[Any, Any] = {}
 
     @property
     def spent(self) -> bool:
-        """No time is left for experiments that are not begun yet.
+        """No operations are left for experiments that are not begun yet."""
+        return self.budget.spent
 
-        It is the time that this thread worked, so that what is found does not depend on what else the
-        machine does.
-        """
-        worked, passed = self._began
-        return time.thread_time() - worked > self.seconds or time.monotonic() - passed > _WALL * self.seconds
+    def spend(self, runs: float = 1.0) -> None:
+        """So many runs of the subject are about to be done."""
+        steps = len(self.recording.raw) if "recording" in self.__dict__ else _STEPS
+        value = self.subject.arguments.get(self.subject.main or "")
+        axes = self.subject.axes.get(self.subject.main or "", ())
+        tokens = 1
+        if isinstance(value, Tensor):
+            for axis, n in enumerate(value.shape):
+                tokens *= n if axis >= len(axes) or axes[axis] != "C" else 1
+        self.budget.spend(runs, self.size, tokens, steps)
+
+    def once(self, experiment: Callable[[Lab], Shown]) -> Shown:
+        """What an experiment of a check's own shows on this subject; it is done once."""
+        key = experiment, self.owned
+        if key not in self._known:
+            self._known[key] = experiment(self)
+        return cast("Shown", self._known[key])
 
     # -- who is experimented on ---------------------------------------------------------------------------
 
     @cached_property
     def garbage(self) -> tuple[str, ...]:
         """Names of parameters that were never given values: uninitialised memory."""
-        return tuple(name for name, p in _named(self.subject.module) if _is_garbage(p))
+        return tuple(name for name, p in named(self.subject.module) if is_garbage(p))
 
     @cached_property
     def alive(self) -> Subject:
@@ -92,7 +108,7 @@ class Lab:
         made = copied(self.subject.module)
         if made is None:
             return self.subject
-        _enliven(made, zeros=False)
+        enliven(made, zeros=False)
         return replace(self.subject, module=made)
 
     @cached_property
@@ -114,7 +130,7 @@ class Lab:
             made = self.subject.in_double() if double else self._copy()
             if made is None:
                 continue
-            _enliven(made.module, zeros=True)
+            enliven(made.module, zeros=True)
             if not double or made.run(module=made.module, fresh=self.size <= _COPY_EACH).error is None:
                 return made, double
         return self.subject, False
@@ -129,6 +145,7 @@ class Lab:
 
     def run(self, values: dict[str, Any] | None = None, **options: Any) -> Outcome:
         """One run of the exact subject, which is as before afterwards."""
+        self.spend()
         if self.size <= _COPY_EACH:
             return self.exact.run(values, **options)
         module = options.pop("module", self.exact.module)
@@ -164,6 +181,7 @@ class Lab:
     def record(
         self, subject: Subject, values: dict[str, Any] | None = None, *, copy: bool = True
     ) -> Recording:
+        self.spend(3)  # a recorded run takes so much longer
         called = subject.with_arguments(values) if values else subject
         module = copied(called.module) if copy and self.size <= _COPY_EACH else called.module
         module = module if module is not None else called.module
@@ -195,9 +213,16 @@ class Lab:
         return Lineage(self.recording)
 
     @cached_property
-    def maps(self) -> list[Map]:
+    def all_maps(self) -> list[Map]:
         """The attention that was found in the recorded run."""
         return build_maps(self.lineage, self.steps) if self.recording.error is None else []
+
+    @property
+    def maps(self) -> list[Map]:
+        """The attention that is judged: without those of parts, which are judged by themselves."""
+        if self.owned is None:
+            return self.all_maps
+        return [one for one in self.all_maps if one.number in self.owned]
 
     def span(self, event: int | None) -> Span | None:
         return self.lineage.span(event)
@@ -234,7 +259,8 @@ class Lab:
     def together(self) -> tuple[str, ...]:
         """Arguments that hold the same tokens as the main one and are changed with it: queries, keys,
         values."""
-        return together(self)
+        part = self.subject.part
+        return together(self) if part is None else part.together
 
     def output_axes(self, output: Tensor) -> tuple[int | None, int | None]:
         """The batch axis and the token axis of an output; None where it has none."""
@@ -366,7 +392,7 @@ class Lab:
     def empty(self) -> Any:
         """[B, T] True where a query has no key that it may attend to, in some attention of the run."""
         rows = np.zeros((max(self.batch, 1), max(self.length, 1)), dtype=bool)
-        for one in self.maps:
+        for one in self.all_maps:
             masked = one.bhts("masked")
             if masked is None or masked.shape[2] != self.length:
                 continue
@@ -380,8 +406,10 @@ class Lab:
 
     @cached_property
     def causal(self) -> bool:
-        """Whether causal attention is meant: said so, or shown by the module."""
-        return self.subject.causal is not False
+        """Whether causal attention may be meant: not where the user says no, nor between two sequences, nor
+        in an encoder."""
+        part = self.subject.part
+        return self.subject.causal is not False and (part is None or part.kind == "self")
 
     # -- where things show --------------------------------------------------------------------------------
 
@@ -407,35 +435,3 @@ def largest(output: Tensor) -> float:
 
 def _same(one: Any, two: Any) -> Any:
     return (np.isnan(one) & np.isnan(two)) | (one == two)
-
-
-def _parameters(module: nn.Module) -> Iterable[Tensor]:
-    return (p for _, p in _named(module))
-
-
-def _named(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
-    for path, part in parts(module):
-        for name, p in (vars(part).get("_parameters") or {}).items():
-            if isinstance(p, nn.Parameter) and not isinstance(p, nn.parameter.UninitializedParameter):
-                yield (f"{path}.{name}" if path else name), p
-
-
-def _is_garbage(p: Tensor) -> bool:
-    """Numbers that no initialisation gives: what `torch.empty` found in memory."""
-    if p.is_meta or not p.is_floating_point() or p.numel() == 0 or p.numel() > 1 << 24:
-        return False
-    values = p.detach().double()
-    top = float(values.abs().max())
-    return not np.isfinite(top) or top > 1e6 or 0 < top < 1e-20
-
-
-def _enliven(module: nn.Module, zeros: bool) -> None:
-    """Give numbers to parameters that hold garbage and, with `zeros`, to those that are zero throughout."""
-    with seeded(7), torch.no_grad():
-        for _, p in _named(module):
-            if p.is_meta or not p.is_floating_point() or p.numel() == 0:
-                continue
-            bare = zeros and p.requires_grad and not bool(p.detach().any())
-            if bare or _is_garbage(p):
-                fan = p.shape[-1] if p.dim() >= 2 else 100
-                p.data.copy_(torch.randn(p.shape, dtype=torch.float64) / max(fan, 1) ** 0.5)

@@ -48,11 +48,7 @@ class Leak:
 
 def leak_of(lab: Lab) -> Leak:
     """The leak of a subject, found once."""
-    known = lab.__dict__.get("_leak")
-    if known is None:
-        known = lab.__dict__["_leak"] = _leak(lab)
-    found: Leak = known
-    return found
+    return lab.once(_leak)
 
 
 def _leak(lab: Lab) -> Leak:

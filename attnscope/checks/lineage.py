@@ -69,6 +69,7 @@ class Lineage:
 
     recording: Recording
     _gains: dict[int, Gain] = field(default_factory=dict)
+    _offspring: dict[int, set[int]] = field(default_factory=dict)
 
     @cached_property
     def producer(self) -> dict[int, int]:
@@ -340,15 +341,13 @@ class Lineage:
 
     def offspring(self, start: int) -> set[int]:
         """Everything that descends from the output of event `start`, its output included."""
-        known = self.__dict__.setdefault("_offspring_of", {})
-        if start not in known:
+        if start not in self._offspring:
             made = set(self.events[start].outputs)
             for event in self.events[start + 1 :]:
                 if any(ref in made for ref in self.refs(event)):
                     made.update(event.outputs)
-            known[start] = made
-        result: set[int] = known[start]
-        return result
+            self._offspring[start] = made
+        return self._offspring[start]
 
     def products_into(self, serial: int) -> list[int]:
         """Events of products of two activations that a softmax input descends from without passing a

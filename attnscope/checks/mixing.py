@@ -46,10 +46,7 @@ class Mixing:
 
 def mixing_of(lab: Lab) -> Mixing | None:
     """The first step that mixes tokens or entries with each other across heads or channels."""
-    if "_mixing" not in lab.__dict__:
-        lab.__dict__["_mixing"] = _find(lab)
-    found: Mixing | None = lab.__dict__["_mixing"]
-    return found
+    return lab.once(_find)
 
 
 def _find(lab: Lab) -> Mixing | None:

@@ -34,6 +34,7 @@ def forward_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
 
 def backward_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
     """What a backward pass in training mode raised; None where it ran, or where nothing wants gradients."""
+    lab.spend(4)
     subject = lab.alive
     module = copied(subject.module)
     if module is None or not any(p.requires_grad for p in module.parameters()):
@@ -69,23 +70,28 @@ def backward_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
 def moved_error(lab: Lab) -> BaseException | None:
     """What a run on `meta` raised because tensors stayed behind; None where it ran or where meta cannot
     tell."""
-    if "_moved" not in lab.__dict__:
-        lab.__dict__["_moved"] = _move(lab)
-    found: BaseException | None = lab.__dict__["_moved"][0]
-    return found
+    return lab.once(_move)[0]
 
 
 def move_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
-    error = moved_error(lab)
+    """What a run on `meta` raised, explained; None where it ran or where meta cannot tell."""
+    return lab.once(_move_explained)
+
+
+def _move_explained(lab: Lab) -> tuple[Diagnostic, ...] | None:
+    error, module, steps = lab.once(_move)
     if error is None:
         return None
-    module, steps = lab.__dict__["_moved"][1:]
-    found = diagnose(Crash(error, "move", module, steps, type(lab.subject.module), device="meta"))
-    lab.__dict__["_move_explained"] = any(one.code != "AS100" for one in found)
-    return found
+    return diagnose(Crash(error, "move", module, steps, type(lab.subject.module), device="meta"))
+
+
+def move_is_explained(lab: Lab) -> bool:
+    """Whether what a move raised has a name of its own."""
+    return any(one.code != "AS100" for one in lab.once(_move_explained) or ())
 
 
 def _move(lab: Lab) -> tuple[BaseException | None, Any, tuple[Step, ...]]:
+    lab.spend()
     subject = lab.subject
     module = copied(subject.module)
     if module is None:

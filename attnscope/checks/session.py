@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnscope.checks import run_checks, without_consequences
+from attnscope.checks.consequences import fold
+from attnscope.checks.judging import judge
 from attnscope.checks.lab import Lab
-from attnscope.checks.phases import half_notes, run_phases
 from attnscope.checks.settled import without_settled
-from attnscope.checks.subject import Subject
+from attnscope.checks.subject import Subject, names_of
 from attnscope.diagnostic import Diagnostic, Report, Tried
 from attnscope.errors import UsageError
+from attnscope.ignores import settled
 from attnscope.loader import construct
 from attnscope.schema import ModelInfo
 from attnscope.selection import selection
@@ -122,67 +123,37 @@ def check_module(
 
 
 def check_subject(
-    subject: Subject, info: ModelInfo | None, wanted: Collection[str] | None, progress: Progress | None = None
+    subject: Subject,
+    info: ModelInfo | None,
+    wanted: Collection[str] | None,
+    progress: Progress | None = None,
 ) -> Report:
     """Run all phases and experiments on one subject."""
     lab = Lab(subject)
-    tried: list[Tried] = [Tried("construct", "runs", True)]
-    findings: list[Diagnostic] = []
-    _say(progress, "forward, backward, move, state_dict")
-    for said in run_phases(lab):
-        tried.append(said) if isinstance(said, Tried) else findings.append(said)
-    notes: list[str] = []
-    if lab.own.error is None:
-        for said in run_checks(lab, wanted, progress):
-            tried.append(said) if isinstance(said, Tried) else findings.append(said)
-        notes += half_notes(lab) if not lab.spent else []
-        notes += _notes(lab)
+    made = judge(lab, wanted, progress or (lambda what: None))
     _say(progress, "")
     title = subject.title or type(subject.module).__name__
-    kept = without_consequences(findings)
-    notes += _left_out(findings, kept)
-    whole = lab.own.error is None and not lab.spent
-    shown, ignored = without_settled(subject.module, findings, _chosen(kept, wanted), wanted, whole)
+    found = [one.finding for one in made.findings]
+    kept, _, _ = settled(found)
+    # What the user has settled folds nothing: what would follow from it is shown by itself.
+    shown = _chosen(fold([one for one in made.findings if one.finding in kept]), wanted)
+    _, ignored = without_settled(subject.module, found, _chosen(found, wanted), wanted, made.complete)
     return Report(
         info.target if info is not None and info.target else title,
         shown,
-        tuple(tried),
+        tuple(made.tried),
         model=info,
-        notes=(*ignored, *notes),
+        notes=(*ignored, *made.notes),
         extra={
             "tolerance": lab.tolerance,
             "precision": "float64" if lab.precise else str(subject.dtype or "float32"),
         },
+        complete=made.complete,
     )
 
 
 def _chosen(findings: Sequence[Diagnostic], wanted: Collection[str] | None) -> tuple[Diagnostic, ...]:
     return tuple(one for one in findings if wanted is None or one.code in wanted)
-
-
-def _left_out(findings: Sequence[Diagnostic], kept: Sequence[Diagnostic]) -> list[str]:
-    """That an error was found and not shown: some row of what was tried failed, and nothing explains it."""
-    shown = {one.code for one in kept}
-    hidden = sorted({one.code for one in findings if one.severity == "error"} - shown)
-    if not hidden:
-        return []
-    return [
-        f"{', '.join(hidden)} not shown, perhaps only a consequence: mend what is shown, then check again"
-    ]
-
-
-def _notes(lab: Lab) -> list[str]:
-    notes = []
-    if lab.recording.error is None and not lab.maps:
-        notes.append("no attention was found in this run: its weights could not be looked at")
-    if lab.garbage:
-        names = ", ".join(f"`{name}`" for name in lab.garbage[:3])
-        notes.append(f"{names} were never initialised; experiments put numbers there")
-    if not lab.precise:
-        notes.append("the module does not run in float64: experiments were done in its own type")
-    if lab.main is None:
-        notes.append("no argument with tokens was found: experiments with tokens were left out")
-    return notes
 
 
 def _say(progress: Progress | None, what: str) -> None:
@@ -236,18 +207,7 @@ def _made(module: nn.Module, causal: bool | None, layout: str | None) -> tuple[S
 def _given(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], causal: bool | None, layout: str | None
 ) -> Subject:
-    try:
-        known = [
-            p for p in inspect.signature(module.forward).parameters.values() if p.kind is not p.VAR_KEYWORD
-        ]
-    except (TypeError, ValueError):
-        known = []
-    names = tuple(
-        known[i].name
-        if i < len(known) and known[i].kind is not inspect.Parameter.VAR_POSITIONAL
-        else f"argument {i}"
-        for i in range(len(args))
-    )
+    names = names_of(module, len(args))
     main: Tensor | None = None
     axes: dict[str, tuple[str | None, ...]] = {}
     for name, value in [*zip(names, args, strict=True), *kwargs.items()]:

@@ -8,18 +8,21 @@ itself stays there. Nothing here judges.
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnscope.recorder.preserve import seed_torch, walk
+from attnscope.schema import Span
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -35,6 +38,50 @@ class Outcome:
     error: BaseException | None = None
 
 
+Kind = Literal["self", "cross", "encoder"]
+
+
+@dataclass(frozen=True)
+class Sibling:
+    """Another attention of the same target over the same stream of tokens.
+
+    `visible` [T, S] is True where some head of some entry gave a key weight; `span` is where it is made.
+    """
+
+    path: str
+    visible: Any = field(repr=False)
+    span: Span | None = None
+
+    @property
+    def causal(self) -> bool:
+        """Whether no token gives weight to a later one, and some token does to an earlier one."""
+        t, s = self.visible.shape
+        past = np.tri(t, s, -1, dtype=bool)
+        return t == s and not self.visible[~np.tri(t, s, dtype=bool)].any() and self.visible[past].any()
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is known of a subject that is one attention of a larger target.
+
+    `path` is its module's, `also` are those of equal layers. `kind` says where keys come from: `self` from
+    the queries' tokens, `cross` from another sequence, `encoder` from the queries' tokens in a target whose
+    other attentions look at them as a second sequence. `tokens` is the argument that has the queries'
+    tokens, `together` are all arguments that hold them. `owned` are the numbers, in order, of the attentions
+    of its run that are its own. `siblings` are those of the same kind over the same tokens. `whole` is the
+    lab of the target.
+    """
+
+    path: str
+    also: tuple[str, ...] = ()
+    kind: Kind = "self"
+    tokens: str | None = None
+    together: tuple[str, ...] = ()
+    owned: frozenset[int] = frozenset()
+    siblings: tuple[Sibling, ...] = ()
+    whole: Any = field(default=None, repr=False)
+
+
 @dataclass(frozen=True)
 class Subject:
     """A module and one call of it.
@@ -42,7 +89,8 @@ class Subject:
     `names` are the names of the positional arguments; `axes` names the axes of tensor arguments (`B`, `T`,
     `S`, `C` or None). `causal` is what the user said is meant: True, False, or None when nothing was said.
     `guessed` are arguments that nobody gave. `environment` wraps each call of the user's code. `rebuild`
-    constructs the module anew with other random numbers, where that is possible.
+    constructs the module anew with other random numbers, where that is possible. `part` is set where the
+    module is one attention of a larger target.
     """
 
     module: nn.Module
@@ -56,6 +104,7 @@ class Subject:
     title: str = ""
     environment: Callable[[], Any] = nullcontext
     rebuild: Callable[[int], nn.Module] | None = field(default=None, repr=False)
+    part: Part | None = field(default=None, repr=False)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -65,6 +114,8 @@ class Subject:
     @property
     def main(self) -> str | None:
         """The name of the first argument that has tokens: floats [.., T, C] or ids [B, T]."""
+        if self.part is not None and self.part.tokens is not None:
+            return self.part.tokens
         for name, value in self.arguments.items():
             if isinstance(value, Tensor) and "T" in self.axes.get(name, ()) and "S" not in self.axes[name]:
                 return name
@@ -126,6 +177,16 @@ class Subject:
             except BaseException as error:
                 return Outcome(error=error)
         return Outcome(result, first_tensor(result))
+
+
+def names_of(module: nn.Module, number: int) -> tuple[str, ...]:
+    """The names of so many positional arguments of `forward`."""
+    try:
+        known = list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):
+        known = []
+    named = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return tuple(named[i] if i < len(named) else f"argument {i}" for i in range(number))
 
 
 @contextmanager

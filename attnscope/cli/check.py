@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Optional
 
@@ -84,8 +85,11 @@ def run(
     chosen = choose(target, split(select or ()), split(ignore or ()), causal)
 
     from attnscope.checks.session import check_target
+    from attnscope.strict import SWITCH
     from attnscope.targets import Request
 
+    if debug:
+        os.environ[SWITCH] = "1"
     request = Request(
         target,
         tuple(arg or ()),

@@ -89,6 +89,17 @@ class Recording:
                         owned.setdefault(id(value), (kind, f"{path}.{name}" if path else name))
         return owned
 
+    @property
+    def said_missed(self) -> list[str]:
+        """What could not be noted, in words; empty where everything was."""
+        said = []
+        if self.missed:
+            said.append(f"{self.missed} step{'s' if self.missed > 1 else ''} could not be noted")
+        if self.capture is not None and self.capture.missed:
+            kinds = ", ".join(dict.fromkeys(self.capture.missed))
+            said.append(f"attention may be missing: what these steps did could not be followed: {kinds}")
+        return said
+
     def path_of(self, call: int) -> str:
         """The dotted path of a call's module; the class in angle brackets if it is not registered."""
         if call < 0:

@@ -270,6 +270,8 @@ def _finding(finding: Diagnostic) -> dict[str, Any]:
     }
     if finding.evidence:
         body["evidence"] = _plain(finding.evidence)
+    if finding.module:
+        body["module"] = _plain(finding.module)
     return body
 
 
@@ -287,9 +289,16 @@ def _report(report: Report) -> dict[str, Any]:
     body: dict[str, Any] = {
         "target": _plain(report.target),
         "failed": report.failed,
+        "complete": report.complete,
         "findings": [_finding(finding) for finding in report.findings],
         "tried": [
-            {"name": _plain(tried.name), "result": _plain(tried.result), "held": tried.held}
+            {
+                "name": _plain(tried.name),
+                "result": _plain(tried.result),
+                "held": tried.held,
+                "module": _plain(tried.module),
+                "status": tried.status,
+            }
             for tried in report.tried
         ],
         "model": _model(report.model),

@@ -63,7 +63,8 @@ def draw_finding(style: Style, finding: Diagnostic) -> Lines:
     for place, (file, by_line) in enumerate(marks.items()):
         span = _place(finding, file)
         arrow = "-->" if place == 0 else ":::"
-        where = style.text(f"{short_path(file)}:{span.line}:{span.column}")
+        inside = f" in `{finding.module}`" if finding.module and place == 0 else ""
+        where = style.text(f"{short_path(file)}:{span.line}:{span.column}{inside}")
         line = Text(" " * gutter)
         line.append(arrow, style("gutter"))
         line.append(" ")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 from rich.text import Text
 
-from attnscope.diagnostic import Report
+from attnscope.diagnostic import NOTHING_FOUND, Report, Tried
 from attnscope.render.files import short_path
 from attnscope.render.findings import draw_findings, summary_line
 from attnscope.render.header import draw_header
@@ -28,31 +31,87 @@ def draw_report(style: Style, report: Report) -> Lines:
     if report.findings:
         lines.append(summary_line(style, report.findings))
     else:
-        line = Text().append("no fault found", style("help"))
+        said = "no fault found" if report.complete else "no fault found in what could be tried"
+        line = Text().append(said, style("help"))
         target = style.text(short_path(report.target))
-        if target and line.cell_len + 4 + cell_len(target) <= style.width:
+        if report.complete and target and line.cell_len + 4 + cell_len(target) <= style.width:
             line.append(f" in {target}")
         lines.append(line)
     return lines
 
 
 def _tried(style: Style, report: Report) -> Lines:
-    held = sum(tried.held for tried in report.tried)
-    lines = [heading(style, "tried", f"{held} of {len(report.tried)} held"), blank()]
-    names = [style.text(tried.name) for tried in report.tried]
-    width = min(max(map(cell_len, names)), max(8, style.width // 3))
-    marks = style.glyph("✓", "+"), style.glyph("✗", "!")
-    for tried in report.tried:
+    """What was tried, the whole target first, then each attention that was judged by itself."""
+    done = [one for one in report.tried if one.status == "done"]
+    facts = f"{sum(one.held for one in done)} of {len(done)} held"
+    missed = len([one for one in report.tried if one.status == "not tried"])
+    facts += f", {missed} could not be tried" if missed else ""
+    lines = [heading(style, "tried", facts), blank()]
+    modules = list(dict.fromkeys(one.module for one in report.tried))
+    for module in modules:
+        rows = _rows([one for one in report.tried if one.module == module], len(modules) > 3)
+        if module:
+            lines += [blank(), *paragraph(style, f"in `{module}`", first=INDENT)]
+        lines += _table(style, rows)
+    return lines
+
+
+Row = tuple[Literal["held", "failed", "none", "missed"], str, str]
+
+
+def _rows(tried: Sequence[Tried], short: bool) -> list[Row]:
+    """Mark, name and result of each row; what found nothing, and what does not apply, in one row each."""
+    rows: list[Row] = []
+    for one in tried:
+        if one.status == "done" and not one.held:
+            rows.append(("failed", one.name, one.result))
+        elif one.status == "not tried":
+            rows.append(("missed", one.name, one.result))
+    done = [one for one in tried if one.status == "done" and one.held]
+    if short and tried and tried[0].module:
+        if done:
+            rows.append(("held", f"{len(done)} held", ", ".join(one.name for one in done)))
+    else:
+        quiet = [one.name for one in done if one.result == NOTHING_FOUND]
+        order = [one for one in tried if one.status != "not applicable" and one.result != NOTHING_FOUND]
+        rows = [(_mark(one), one.name, one.result) for one in order]
+        if quiet:
+            rows.append(("held", NOTHING_FOUND, ", ".join(quiet)))
+    reasons: dict[str, list[str]] = {}
+    for one in tried:
+        if one.status == "not applicable":
+            reasons.setdefault(one.result, []).append(one.name)
+    if reasons:
+        said = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
+        rows.append(("none", "not applicable", said))
+    return rows
+
+
+def _mark(one: Tried) -> Literal["held", "failed", "missed"]:
+    return "missed" if one.status == "not tried" else "held" if one.held else "failed"
+
+
+def _table(style: Style, rows: Sequence[Row]) -> Lines:
+    marks = {
+        "held": (style.glyph("✓", "+"), "good"),
+        "failed": (style.glyph("✗", "!"), "bad"),
+        "none": (style.glyph("·", "-"), "dim"),
+        "missed": ("?", "bad"),
+    }
+    width = min(max((cell_len(style.text(name)) for _, name, _ in rows), default=0), max(8, style.width // 3))
+    lines: Lines = []
+    for kind, name, result in rows:
         room = style.width - len(INDENT) - 2 - width - 2
-        name_parts = wrap(style.text(tried.name), width)
-        parts = wrap(style.text(tried.result), max(8, room))
-        for number in range(max(len(parts), len(name_parts))):
+        names = wrap(style.text(name), width)
+        parts = wrap(style.text(result), max(8, room))
+        mark, look = marks[kind]
+        for number in range(max(len(parts), len(names))):
             line = Text(INDENT)
-            mark = (marks[0] if tried.held else marks[1]) if number == 0 else " "
-            line.append(mark, style("good" if tried.held else "bad"))
-            name = name_parts[number] if number < len(name_parts) else ""
-            line.append(" " + name + " " * (width - cell_len(name)) + "  ")
-            line.append(parts[number] if number < len(parts) else "", "" if not tried.held else style("dim"))
+            line.append(mark if number == 0 else " ", style(look))
+            shown = names[number] if number < len(names) else ""
+            line.append(" " + shown + " " * (width - cell_len(shown)) + "  ")
+            dim = kind in ("held", "none")
+            line.append(parts[number] if number < len(parts) else "", style("dim") if dim else "")
             line.rstrip()
             lines.append(line)
     return lines

@@ -1,0 +1,146 @@
+"""All experiments on a target: on the whole for what is of the whole, on each of its attentions by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+from attnscope.checks import failure, run_checks
+from attnscope.checks.attentions import Owned, caught, distinct, inside, owned_by, part_subject, path_of
+from attnscope.checks.consequences import Judged
+from attnscope.checks.lab import Lab
+from attnscope.checks.phases import half_notes, run_phases
+from attnscope.checks.places import listed
+from attnscope.checks.registry import CHECKS, Of
+from attnscope.checks.sequences import asking, look_from
+from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.strict import passed_over
+
+Progress = Callable[[str], None]
+ALONE: tuple[Of, ...] = ("attention", "both")
+WHOLE: tuple[Of, ...] = ("whole", "both")
+
+
+@dataclass
+class Judgement:
+    """What was found and tried; `complete` is False where something raised inside or was cut off."""
+
+    findings: list[Judged] = field(default_factory=list)
+    tried: list[Tried] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        return all(one.status != "not tried" for one in self.tried)
+
+
+def judge(lab: Lab, wanted: Collection[str] | None, progress: Progress) -> Judgement:
+    """Phases first; where forward runs, every check on what it speaks of."""
+    made = Judgement(tried=[Tried("construct", "runs", True)])
+    progress("forward, backward, move, state_dict")
+    _take(made, lab, run_phases(lab))
+    if lab.own.error is not None:
+        return made
+    name = asking(lab)
+    if name is not None and name != lab.main:
+        look_from(lab, name)
+    owners = owned_by(lab)
+    if not any(owners):
+        _take(made, lab, run_checks(lab, wanted, progress))
+    else:
+        _whole(made, lab, wanted, progress)
+        if 0 in owners:
+            lab.owned = frozenset(one.number for one in owners[0])
+            _take(made, lab, run_checks(lab, wanted, progress, ALONE[:1]))
+            lab.owned = None
+        _parts(made, lab, wanted, progress, distinct(lab, owners))
+    made.notes += half_notes(lab) if not lab.spent else []
+    made.notes += _notes(lab)
+    return made
+
+
+def _take(made: Judgement, lab: Lab, said: Iterable[Diagnostic | Tried]) -> None:
+    part = lab.subject.part
+    path = part.path if part is not None else ""
+    for one in said:
+        if isinstance(one, Tried):
+            made.tried.append(replace(one, module=path))
+        else:
+            made.findings.append(Judged(replace(one, module=path), lab))
+
+
+def _whole(made: Judgement, lab: Lab, wanted: Collection[str] | None, progress: Progress) -> None:
+    said = list(run_checks(lab, wanted, progress, WHOLE))
+    # That nothing of a kind was found on the whole means nothing where each attention is asked by itself.
+    asked = {row.name for row in CHECKS if row.of == "both" and row.quiet}
+    _take(made, lab, [one for one in said if not (isinstance(one, Tried) and one.held and one.name in asked)])
+
+
+def _parts(
+    made: Judgement, lab: Lab, wanted: Collection[str] | None, progress: Progress, owned: list[Owned]
+) -> None:
+    given = caught(lab, [one.call for one in owned])
+    for one in owned:
+        path = path_of(lab.recording, one.call)
+        progress(path)
+        if one.call not in given:
+            why = "it was not called again with the same input"
+            made.tried.append(Tried("attention", why, False, path, "not tried"))
+            continue
+        try:
+            part = Lab(part_subject(lab, one, given[one.call]), lab.budget)
+            _part(made, part, wanted, progress)
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:
+            passed_over(error)
+            made.tried.append(replace(failure("attention", error), module=path))
+        _explained(made, lab, one)
+
+
+def _part(made: Judgement, lab: Lab, wanted: Collection[str] | None, progress: Progress) -> None:
+    part = lab.subject.part
+    assert part is not None
+    if lab.own.error is not None or lab.recording.error is not None:
+        error = lab.own.error or lab.recording.error
+        why = f"called by itself it raises {type(error).__name__}"
+        made.tried.append(Tried("attention", why, False, part.path, "not tried"))
+        return
+    if part.also:
+        made.tried.append(Tried("equal layers", listed(list(part.also)), True, part.path))
+    before = len(made.findings)
+    _take(made, lab, run_checks(lab, wanted, progress, ALONE))
+    if part.also:
+        for index in range(before, len(made.findings)):
+            finding = made.findings[index].finding
+            note = f"the same in {listed(list(part.also))}"
+            made.findings[index] = replace(
+                made.findings[index], finding=replace(finding, notes=(*finding.notes, note))
+            )
+
+
+def _explained(made: Judgement, lab: Lab, one: Owned) -> None:
+    """What was found on the whole, at a step inside an attention that sees all keys by right, is none."""
+    if one.kind == "self":
+        return
+    calls = inside(lab.recording, one.call)
+    for judged in list(made.findings):
+        if judged.path or judged.finding.code != "AS201" or judged.event is None:
+            continue
+        if lab.recording.events[judged.event].call in calls:
+            made.findings.remove(judged)
+
+
+def _notes(lab: Lab) -> list[str]:
+    notes = []
+    if lab.recording.error is None and not lab.all_maps:
+        notes.append("no attention was found in this run: its weights could not be looked at")
+    notes += lab.recording.said_missed
+    if lab.garbage:
+        names = ", ".join(f"`{name}`" for name in lab.garbage[:3])
+        notes.append(f"{names} were never initialised; experiments put numbers there")
+    if not lab.precise:
+        notes.append("the module does not run in float64: experiments were done in its own type")
+    if lab.main is None:
+        notes.append("no argument with tokens was found: experiments with tokens were left out")
+    return notes

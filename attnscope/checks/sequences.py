@@ -1,0 +1,95 @@
+"""One sequence or two: whether queries and keys are made of the same tokens, and who looks at whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from attnscope.checks.lab import Lab
+from attnscope.checks.lineage import PRODUCTS, Lineage
+from attnscope.checks.subject import Kind, Part
+
+
+def same_tokens(lab: Lab, left: int, right: int) -> bool:
+    """Whether two tensors are made of the same tokens, and no attention lies on the way of one alone."""
+    lineage = lab.lineage
+    one, two = lineage.ancestors(left), lineage.ancestors(right)
+    if not one & two & lineage.active:
+        return False
+    return not any(_joins(lineage, serial) for serial in one ^ two)
+
+
+def _joins(lineage: Lineage, serial: int) -> bool:
+    """Whether a tensor was made by a product of two activations: tokens may have met there."""
+    made = lineage.producer.get(serial)
+    if made is None:
+        return False
+    event = lineage.events[made]
+    name = event.op.name.rstrip("_")
+    active = [ref for ref in lineage.refs(event) if ref in lineage.active]
+    return name == "scaled_dot_product_attention" or (name in PRODUCTS and len(active) > 1)
+
+
+def kinds(lab: Lab) -> dict[int, Kind]:
+    """By the number of each attention: over its own tokens, over a second sequence, or of the encoder."""
+    found: dict[int, Kind] = {}
+    crossing = []
+    for one in lab.all_maps:
+        product = one.found.product
+        found[one.number] = "self"
+        if product is not None and not same_tokens(lab, product.left, product.right):
+            found[one.number] = "cross"
+            if product.left in lab.lineage.active:
+                crossing.append((lab.lineage.ancestors(product.left), lab.lineage.ancestors(product.right)))
+    for one in lab.all_maps:
+        made = lab.lineage.events[one.event].outputs
+        looked_at = any(
+            any(out in keys for out in made) and not any(out in queries for out in made)
+            for queries, keys in crossing
+        )
+        if found[one.number] == "self" and looked_at:
+            found[one.number] = "encoder"
+    return found
+
+
+def asking(lab: Lab) -> str | None:
+    """The argument whose tokens ask in attention over a second sequence; None where it is not one alone."""
+    names = {serial: name for name, serial in lab.recording.arguments}
+    found: set[str] = set()
+    for one in lab.all_maps:
+        product = one.found.product
+        if product is None or same_tokens(lab, product.left, product.right):
+            continue
+        queries, keys = lab.lineage.ancestors(product.left), lab.lineage.ancestors(product.right)
+        found |= {names[serial] for serial in queries - keys if serial in names}
+    left = [name for name in found if _layout_of(lab, name) is not None]
+    return left[0] if len(left) == 1 else None
+
+
+def _layout_of(lab: Lab, name: str) -> tuple[str | None, ...] | None:
+    """The axes of an argument that may hold tokens, named as the main one's are; None for any other."""
+    value, known = lab.exact.arguments.get(name), lab.exact.axes.get(name, ())
+    if "T" in known or "S" in known:
+        return None if {"T", "S"} <= set(known) else tuple("T" if a == "S" else a for a in known)
+    if not isinstance(value, Tensor) or lab.main is None or value.dtype is torch.bool:
+        return None
+    kept = [a for a in lab.exact.axes[lab.main] if a in ("B", "T")]
+    axes = (*kept, "C") if value.is_floating_point() else tuple(kept)
+    return axes if len(axes) == value.dim() else None
+
+
+def look_from(lab: Lab, name: str) -> None:
+    """The tokens of another argument are the ones that outputs answer to; the main one is a second
+    sequence."""
+    axes = dict(lab.exact.axes)
+    if lab.main is not None:
+        axes[lab.main] = tuple("S" if a == "T" else a for a in axes[lab.main])
+    axes[name] = _layout_of(lab, name) or axes[name]
+    part = Part("", tokens=name, together=(name,))
+    alive = replace(lab.alive, axes=axes, part=part)
+    exact = replace(lab.exact, axes=axes, part=part), lab.precise
+    for place in ("main", "input_axes", "batch", "length", "together", "influence", "crossing", "empty"):
+        lab.__dict__.pop(place, None)
+    lab.__dict__ |= {"alive": alive, "exact": exact[0], "_exact": exact}
