@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from pathlib import Path
+
 import pytest
 
 from attnscope.strict import SWITCH
@@ -19,3 +22,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """No fault of attnscope's own is passed over, but in tests marked `lenient`: of that very behaviour."""
     monkeypatch.setenv(SWITCH, "0" if request.node.get_closest_marker("lenient") else "1")
+
+
+@pytest.fixture
+def may_only_shrink(
+    request: pytest.FixtureRequest,
+) -> Callable[[Path, Collection[str], Collection[str]], None]:
+    """Compares what is missed with a list of names in a file: nothing may be new, and nothing may be found."""
+
+    def compare(path: Path, tried: Collection[str], missed: Collection[str]) -> None:
+        listed = set(path.read_text(encoding="utf-8").splitlines()) if path.exists() else set()
+        if request.config.getoption("--rewrite-golden"):
+            names = sorted(listed - set(tried) | set(missed))
+            path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+            return
+        assert not set(missed) - listed, "these were found until now"
+        found = sorted(listed & set(tried) - set(missed))
+        assert not found, f"these are found now: remove them from the list in {path.name} (--rewrite-golden)"
+
+    return compare

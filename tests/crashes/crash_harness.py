@@ -1,4 +1,4 @@
-"""Runs a small module as `check` does and hands the exception to `diagnose`."""
+"""Runs a small module as `check` does, recorded, and hands the exception and its steps to `diagnose`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import nn
 
 from attnscope.crashes import Crash, diagnose
 from attnscope.diagnostic import Diagnostic
+from attnscope.recorder.record import record
+from attnscope.schema import Step
+from attnscope.steps import Steps
 
 
 def load(path: Path, name: str) -> ModuleType:
@@ -35,6 +39,7 @@ def crash(
     """Constructs, loads, moves, runs and goes back; the first finding of the first crash, or None."""
     torch.manual_seed(0)
     phase, module = "construct", None
+    steps: tuple[Step, ...] = ()
     try:
         module = make()
         if state is not None:
@@ -46,7 +51,12 @@ def crash(
             inputs = tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs)
         else:
             phase = "forward"
-        output = module(*inputs)
+        recording = record(module, inputs) if isinstance(module, nn.Module) else None
+        if recording is not None:
+            steps = tuple(Steps(recording).rows)
+            if recording.error is not None:
+                raise recording.error
+        output = recording.result if recording is not None else module(*inputs)
         if device is None:
             phase = "backward"
             first = output[0] if isinstance(output, tuple) else output
@@ -58,9 +68,10 @@ def crash(
                 error,
                 phase,
                 module,
-                cls=cls or (make if isinstance(make, type) else None),
-                state=state,
-                device=device,
+                steps,
+                cls or (make if isinstance(make, type) else None),
+                state,
+                device,
             )  # type: ignore[arg-type]
         )
         assert findings
@@ -80,3 +91,9 @@ def run_file(module: ModuleType, cls: str) -> Diagnostic | None:
     x = known.get("x", torch.zeros(2, 6, 16))
     inputs = x if isinstance(x, tuple) else (x,)
     return crash(known[cls], *inputs, state=known.get("state"), device=known.get("device"))
+
+
+def named(finding: Diagnostic) -> list[int]:
+    """The lines that a reader looks at: the span's and the first label's."""
+    first = [label.span.line for label in finding.labels[:1]]
+    return [*([finding.span.line] if finding.span else []), *first]

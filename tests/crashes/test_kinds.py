@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from crash_harness import crash, load
+from crash_harness import crash, load, named
 
 HEAD = """import math
 import torch
@@ -947,8 +948,21 @@ class M(nn.Module):
 ]
 
 
+# The marked line is a label here, and not the first: whoever moves it there takes the name from this list.
+LATER = """
+    no-super out-dims rope-wrong-dim dim-not-divisible-attr mha-batch_first-mask cross-k-x-v-mem
+    merge-heads-dims-swapped-view rope-complex-wrong layer-norm-wrong
+""".split()
+
+
+def _marked(kind: Kind) -> Any:
+    name = kind.name.replace(" ", "-")
+    late = [pytest.mark.xfail(strict=True, reason="the line to blame is no more than a later label")]
+    return pytest.param(kind, id=name, marks=late if name in LATER else [])
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name.replace(" ", "-"))
+@pytest.mark.parametrize("kind", map(_marked, KINDS))
 def test_the_kind_is_named_at_its_line(kind: Kind, tmp_path: Path) -> None:
     source = kind.source or BASE
     for old, new in kind.edits:
@@ -972,8 +986,7 @@ def test_the_kind_is_named_at_its_line(kind: Kind, tmp_path: Path) -> None:
     assert finding is not None
     assert finding.code == kind.code
     marked = [number for number, line in enumerate((HEAD + source).splitlines(), 1) if "# TRUTH" in line]
-    lines = [finding.span.line if finding.span else 0, *(label.span.line for label in finding.labels)]
-    assert not marked or marked[0] in lines
+    assert not marked or marked[0] in named(finding)
     assert finding.help
     if kind.help:
         assert finding.help == kind.help
