@@ -28,7 +28,7 @@ def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def may_only_shrink(
     request: pytest.FixtureRequest,
 ) -> Callable[[Path, Collection[str], Collection[str]], None]:
-    """Compares what is missed with a list of names in a file: nothing may be new, and nothing may be found."""
+    """Compares what is missed with a list of names in a file: none may be new, and none may be found now."""
 
     def compare(path: Path, tried: Collection[str], missed: Collection[str]) -> None:
         listed = set(path.read_text(encoding="utf-8").splitlines()) if path.exists() else set()
