@@ -203,8 +203,12 @@ def masks(
     if over == "S":
         four = {shape: axes for shape, axes in _PADDING.items() if shape != "B,K" or padding}
         groups = (four, _PADDING, _WITHIN, _SHAPES)
+    likely, *others = _ORDER.get(prior, _ORDER[None])
+    for shapes in groups:  # which shape fits hardly depends on the convention
+        for shape, axes in shapes.items():
+            yield mask(shape, likely, axes, keys, pattern, over)
     for shapes in groups:
-        for convention in _ORDER.get(prior, _ORDER[None]):
+        for convention in others:
             for shape, axes in shapes.items():
                 yield mask(shape, convention, axes, keys, pattern, over)
 

@@ -105,6 +105,21 @@ class ConfigPlan:
     roles: Mapping[str, str | None]
     usage: Usage
     bases: tuple[str, ...]
+    keep: bool = True
+
+    def replaces(self, role: str | None, default: Any) -> bool:
+        """A size by default is another one only where the defaults are too large to be tried."""
+        return not self.keep and is_size(role) and bool(as_size(default) or default == -1)
+
+
+def fixed_sizes(plan: ConfigPlan) -> dict[str, int]:
+    """Sizes that defaults fix, by role; of several of one role the one that is read."""
+    found: dict[str, int] = {}
+    for name in sorted(plan.fields, key=lambda n: n not in plan.read):
+        role, size = plan.roles.get(name), as_size(plan.fields[name])
+        if is_size(role) and size and not plan.replaces(role, size):
+            found.setdefault(str(role), size)
+    return found
 
 
 def read_names(parameter: str, usage: Usage) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
@@ -117,7 +132,14 @@ def read_names(parameter: str, usage: Usage) -> tuple[tuple[str, ...], frozenset
 
 
 def plan_config(
-    parameter: str, annotation: Any, cls: Any, module: ModuleType, usage: Usage, default: Any = None
+    parameter: str,
+    annotation: Any,
+    cls: Any,
+    module: ModuleType,
+    usage: Usage,
+    default: Any = None,
+    *,
+    keep: bool = True,
 ) -> ConfigPlan:
     """Choose what the config argument will be made from; nothing is made yet."""
     bases, attributes, keys = read_names(parameter, usage)
@@ -141,7 +163,7 @@ def plan_config(
     roles = {n: _role(n, bases, usage) for n in dict.fromkeys([*fields, *sorted(read)])}
     if "kv_lora_rank" in read:  # latent keys are expanded to all heads
         roles = {n: "H" if role == "G" else role for n, role in roles.items()}
-    return ConfigPlan(parameter, kind, source, read, fields, roles, usage, bases)
+    return ConfigPlan(parameter, kind, source, read, fields, roles, usage, bases, keep)
 
 
 def _role(name: str, bases: tuple[str, ...], usage: Usage) -> str | None:
@@ -274,7 +296,9 @@ def wanted_roles(plan: ConfigPlan) -> set[str]:
     for name, role in plan.roles.items():
         default = plan.fields.get(name, inspect.Parameter.empty)
         if is_size(role) and (
-            default is inspect.Parameter.empty or as_size(default) or plan.kind in ("guess", "keys")
+            default is inspect.Parameter.empty
+            or plan.replaces(role, default)
+            or plan.kind in ("guess", "keys")
         ):
             wanted.add(str(role))
     return wanted
@@ -324,7 +348,7 @@ def make_config(plan: ConfigPlan, sizes: Sizes, given: Mapping[str, Any]) -> tup
         table: dict[str, Any] = dict(plan.source or {})
         chosen = {}
         for name, role in plan.roles.items():
-            if (name not in table and name in plan.read) or (is_size(role) and as_size(table.get(name))):
+            if (name not in table and name in plan.read) or plan.replaces(role, table.get(name)):
                 chosen[name] = _value(plan, name, sizes)
         return {**table, **chosen, **given}, {n: v for n, v in chosen.items() if n not in given}
     tested = {n for t in (plan.usage.guarded, plan.usage.optional) for b in plan.bases for n in t.get(b, ())}
@@ -338,7 +362,7 @@ def _from_class(plan: ConfigPlan, sizes: Sizes, given: Mapping[str, Any]) -> tup
     chosen: dict[str, Any] = {}
     for name, default in plan.fields.items():
         role = plan.roles.get(name)
-        if default is empty or (is_size(role) and (as_size(default) or default == -1)):
+        if default is empty or plan.replaces(role, default):
             chosen[name] = _value(plan, name, sizes)
         elif role == "image" and as_size(default) and name not in given:
             continue

@@ -27,6 +27,7 @@ from attnscope.loader.search import MASKS, ROPE, SEQUENCES, Search
 from attnscope.loader.sizes import as_size
 from attnscope.recorder.preserve import seed_torch
 
+_ROUNDS = 6
 _ON_FAILURE = (
     *ROPE,
     "positions",
@@ -157,7 +158,7 @@ def descend(search: Search, outcome: Outcome, required: bool = False) -> Outcome
     With `required`, those that have a default are left out.
     """
     best = outcome
-    for _ in range(2):
+    for _ in range(_ROUNDS):
         before = best.progress
         for group in _groups(search, required):
             parameters = [search.by_name[n] for n in group]
@@ -172,6 +173,8 @@ def descend(search: Search, outcome: Outcome, required: bool = False) -> Outcome
                     best = fit_widths(search, best) if not best.ran else best
                 if best.ran or search.hopeless(best):
                     return best
+                if better and parameters[0].role in MASKS:
+                    break  # what stops it now may be another argument; this one gets its turn again
                 if parameters[0].role in ROPE and not tried.ran:
                     _learn_dims(search, tried)
         if best.progress <= before:

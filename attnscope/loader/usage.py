@@ -172,6 +172,8 @@ def _read_call(node: ast.Call, usage: Usage, signatures: Mapping[str, list[str]]
         first, second = _key(node.args[0]), _key(node.args[1])
         if first and first == second:
             usage.roles[first] = "T"
+    if "clone" in name and len(node.args) == 2:
+        _note(usage, node.args[1], "layers")
     if name == "range" and len(node.args) == 1:
         _note(usage, node.args[0], "layers", weak=True)
     for arg, parameter in zip(node.args, signatures.get(name, ()), strict=False):

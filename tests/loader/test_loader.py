@@ -36,7 +36,7 @@ def run(built: Built, call: CallInputs) -> Any:
 
 
 ALONE = [
-    ("gpt_dataclass.py:CausalSelfAttention", "x=[B 2, T 7, C 24]", True),
+    ("gpt_dataclass.py:CausalSelfAttention", "x=[B 2, T 7, C 768]", True),
     ("gpt_dataclass.py:TinyGPT", "idx=[B 2, T 7] token ids", True),
     ("cfgnode.py:SelfAttention", "x=[B 2, T 7, C 24]", True),
     (
@@ -115,20 +115,25 @@ def test_a_class_alone_constructs_and_runs(name: str, says: str, causal: bool | 
 
 
 def test_sizes_fit_and_differ() -> None:
-    built = build("gpt_dataclass.py:CausalSelfAttention")
+    built = build("gpt_dataclass.py:TinyGPT")
     s = built.sizes
     assert s.C == s.H * s.D and s.context > s.T
     assert len({s.B, s.T, s.C, s.H, s.D, s.S, s.context}) == 7
     assert built.guesses == (
         "config.block_size=16 config.vocab_size=61 config.n_layer=2 config.n_head=3 config.n_embd=24"
-        " (constructor)"
+        " (constructor; its own sizes make more than 5,000,000 numbers)"
     )
+
+
+def test_defaults_that_can_be_tried_are_kept() -> None:
+    built = build("gpt_dataclass.py:CausalSelfAttention")
+    assert (built.guesses, built.sizes.C, built.sizes.H) == ("", 768, 12)
 
 
 @pytest.mark.parametrize(
     ("args", "heads", "width"),
     [
-        (("config.n_head=4",), 4, 32),
+        (("config.n_head=4",), 4, 768),
         (("config.n_embd=20",), 5, 20),
         (("config.n_head=2", "config.n_embd=12"), 2, 12),
         (("config=TinyGPTConfig(n_head=4, n_embd=16)",), 4, 16),
@@ -193,7 +198,7 @@ def test_text_gives_ids_or_equal_rows_for_equal_tokens() -> None:
         'most 61 tokens would, or ids of its own: --input "idx=torch.tensor([[0, 1, 2]])"'
     )
     x = inputs(build("gpt_dataclass.py:CausalSelfAttention"), text_tokens=[5, 40000, 5], batch=1).args[0]
-    assert x.shape == (1, 3, 24) and torch.equal(x[0, 0], x[0, 2]) and not torch.equal(x[0, 0], x[0, 1])
+    assert x.shape == (1, 3, 768) and torch.equal(x[0, 0], x[0, 2]) and not torch.equal(x[0, 0], x[0, 1])
 
 
 def test_given_inputs_are_kept_and_the_rest_is_made_to_fit() -> None:
@@ -265,7 +270,7 @@ def test_state_dict_problems_are_kept_for_the_diagnosis(tmp_path: Path) -> None:
 
 def test_dtype_casts_module_and_inputs() -> None:
     built = build("gpt_dataclass.py:CausalSelfAttention", dtype=torch.bfloat16)
-    call = inputs(built, "torch.randn(2, 5, 24)")
+    call = inputs(built, "torch.randn(2, 5, 768)")
     assert call.args[0].dtype is torch.bfloat16 and run(built, call).dtype is torch.bfloat16
 
 
