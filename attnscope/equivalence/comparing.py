@@ -111,6 +111,8 @@ def _compared(
     calls: tuple[Calls, Calls], maps: Sequence[str], dtype: torch.dtype | None, seed: int
 ) -> Comparison:
     for c in calls:
+        if c.inputs.error is not None and c.inputs.doubt:
+            raise UsageError(f"{c.side.name}: {c.inputs.doubt}")
         _materialize(c)
     lab, native = _lab(calls, maps, dtype, seed)
     outcomes = [native]

@@ -20,7 +20,7 @@ from torch import nn
 from attnscope.errors import UsageError
 from attnscope.layers import LAYERS
 from attnscope.layers import options as layer_options
-from attnscope.loader import Built, Target, construct, load_target
+from attnscope.loader import Built, Change, Made, Target, construct, load_target, settled
 from attnscope.loader.expressions import evaluate, nearest, parse_binding, printable
 from attnscope.loader.importing import Environment, run_user_code
 from attnscope.loader.names import is_config_name, role_of
@@ -238,7 +238,20 @@ def _construct(target: Target, texts: Sequence[str], sizes: Mapping[str, int], s
         for name, p in _signature(target).items()
         if name not in given and p.default is inspect.Parameter.empty and role_of(name) in HOUSE
     ]
-    built = construct(target, [*texts, *more], seed=seed)
+
+    def make(change: Change) -> Made:
+        return Made(
+            construct(
+                target,
+                [*texts, *more],
+                seed=seed,
+                variant=change.variant,
+                instead=change.instead,
+                fixed=change.fixed,
+            )
+        )
+
+    built = settled(make(Change()), make).built
     if not built.config:
         return built
     nested = []

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles
@@ -146,5 +148,11 @@ def _read_alone(search: Search, outcome: Outcome) -> str | None:
         for n in search.choice
         if n not in search.given and n != search.main and search.by_name[n].role not in _CERTAIN
     ]
-    code = getattr(getattr(search.module.forward, "__func__", None), "__code__", None)
-    return reads_alone(outcome.error, code, made) if made else None
+    code = code_of(search.module.forward)
+    return reads_alone(outcome.error, {code: {n: n for n in made}}) if made and code is not None else None
+
+
+def code_of(function: Any) -> CodeType | None:
+    """The code of a function or a method, where it has one."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code if isinstance(code, CodeType) else None

@@ -11,10 +11,11 @@ from torch.nn import functional as F
 
 from attnscope.errors import UsageError
 from attnscope.loader.arguments import Built, Guess
-from attnscope.loader.blame import Failure, said
+from attnscope.loader.blame import Failure, code_of, said
 from attnscope.loader.call import CallInputs
 from attnscope.loader.expressions import printable
 from attnscope.loader.names import is_size
+from attnscope.loader.reading import kept_as_attributes, reads_alone
 
 _MOST = 16
 _SIZE_VARIANTS = (1, 2)
@@ -78,9 +79,24 @@ def settled(first: Made, again: Callable[[Change], Made]) -> Made:
         if moved is None and _gets_further(first, made, change.unknown):
             moved = change
     namespace.update(kept)
+    moved = moved or _read(first)
     if moved is not None:
         raise _hangs(first, moved)
     return first
+
+
+def _read(made: Made) -> Change | None:
+    """A guess without a known role of which alone the failing operation has an operand."""
+    built = made.built
+    unknown = {n: n for n, guess in built.guessed.items() if guess.role is None}
+    target = built.target.factory
+    constructor = code_of(target.__init__ if isinstance(target, type) else target)
+    given = {constructor: unknown} if constructor is not None else {}
+    forward = code_of(built.module.forward) if built.module is not None else None
+    if forward is not None:
+        given[forward] = kept_as_attributes(constructor, unknown)
+    found = reads_alone(made.error, given) if unknown else None
+    return Change((found,)) if found else None
 
 
 def _gets_further(first: Made, other: Made, unknown: bool) -> bool:
