@@ -33,7 +33,8 @@ def _options_of(search: Search, p: roles.Parameter) -> list[Candidate]:
             return [cand.MAIN["ids"], cand.MAIN["id"]]
         case "memory":
             lengths = [c for c in cand.second() if "S" in c.axes], [c for c in cand.second() if "T" in c.axes]
-            return [*lengths[0], *lengths[1], cand.NONE]
+            # What attends from one sequence to another takes any lengths: equal ones would hide a fault.
+            return [*lengths[0], *(() if search.crossed else lengths[1]), cand.NONE]
         case "condition":
             return [*cand.second(), SAME, cand.NONE]
         case "mask" | "padding":

@@ -39,10 +39,14 @@ class _Counter(TorchFunctionMode):
         self.count = 0
         self.watched = {id(t): n for n, t in watched.items()}
         self.first: dict[str, tuple[str, int]] = {}
+        self.maps: set[tuple[int, int]] = set()
         self.kept: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
+        size = _map_size(getattr(func, "__name__", ""), args)
+        if size is not None:
+            self.maps.add(size)
         watched = self.watched.get(id(args[0])) if args else None
         if watched is None:
             return func(*args, **(kwargs or {}))
@@ -55,6 +59,18 @@ class _Counter(TorchFunctionMode):
             self.kept.append(made)  # as long as it lives no other tensor gets its number
             self.watched.setdefault(id(made), watched)
         return made
+
+
+def _map_size(name: str, args: Sequence[Any]) -> tuple[int, int] | None:
+    """Rows and columns of the attention that a softmax or a fused attention is asked for."""
+    if name not in ("softmax", "scaled_dot_product_attention") or not args:
+        return None
+    scores, keys = args[0], args[1] if len(args) > 1 else None
+    if not isinstance(scores, Tensor) or scores.dim() < 2:
+        return None
+    if name == "softmax":
+        return scores.shape[-2], scores.shape[-1]
+    return (scores.shape[-2], keys.shape[-2]) if isinstance(keys, Tensor) and keys.dim() >= 2 else None
 
 
 def _width(name: str, args: Sequence[Any]) -> int:
@@ -81,6 +97,7 @@ class Outcome:
     error: BaseException | None
     steps: int
     first: Mapping[str, tuple[str, int]]
+    maps: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -142,8 +159,10 @@ class Prober:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            return Outcome(None, missing_in(error) or error, counter.count, counter.first)
-        return Outcome(first_tensor(result), None, counter.count, counter.first)
+            return Outcome(
+                None, missing_in(error) or error, counter.count, counter.first, frozenset(counter.maps)
+            )
+        return Outcome(first_tensor(result), None, counter.count, counter.first, frozenset(counter.maps))
 
 
 def cloned(

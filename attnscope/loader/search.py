@@ -58,6 +58,7 @@ class Search:
         self.widths: dict[str, int] = {}
         self.vocabularies: dict[str, int] = {}
         self.thorough = thorough
+        self.crossed = False  # an attention between two sequences of two lengths was seen
         self.prober = Prober(module, built.target.environment, thorough)
         self.tree = roles.forward_tree(built.target.tree, module)
         self.source = roles.class_source(built.target.tree, module)
@@ -201,6 +202,10 @@ class Search:
         args, kwargs, _ = self.call(values)
         watched = {n: v for n, v in values.items() if isinstance(v, Tensor)}
         outcome = self.prober.run(args, kwargs, watched)
+        lengths = {self.frame.T, self.frame.S}
+        self.crossed = self.crossed or any(
+            len(lengths) == 2 and set(size) == lengths for size in outcome.maps
+        )
         return outcome
 
     def try_choice(self, choice: Mapping[str, Candidate]) -> Outcome:

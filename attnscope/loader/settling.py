@@ -90,7 +90,7 @@ def _read(made: Made) -> Change | None:
     built = made.built
     unknown = {n: n for n, guess in built.guessed.items() if guess.role is None}
     target = built.target.factory
-    constructor = code_of(target.__init__ if isinstance(target, type) else target)
+    constructor = code_of(getattr(target, "__init__", None) if isinstance(target, type) else target)
     given = {constructor: unknown} if constructor is not None else {}
     forward = code_of(built.module.forward) if built.module is not None else None
     if forward is not None:
