@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attnscope.checks.as216_no_gradient import _total
 from attnscope.checks.lab import Lab
+from attnscope.checks.sharing import kept_outside
 from attnscope.checks.subject import Subject, cloned, copied, quiet, seeded
 from attnscope.crashes import Crash, diagnose
 from attnscope.diagnostic import Diagnostic, Tried
@@ -93,7 +94,7 @@ def move_is_explained(lab: Lab) -> bool:
 def _move(lab: Lab) -> tuple[BaseException | None, Any, tuple[Step, ...]]:
     lab.spend()
     subject = lab.subject
-    module = copied(subject.module)
+    module = copied(subject.module) if kept_outside(subject.module) is None else None
     if module is None:
         return None, None, ()
     with quiet(subject.environment), seeded(0), torch.no_grad():
@@ -160,6 +161,8 @@ def state_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
 def half_notes(lab: Lab) -> list[str]:
     """What the module does in half precision when nobody asked for it: said, and no fault."""
     notes = []
+    if kept_outside(lab.subject.module) is not None:
+        return []
     if lab.subject.dtype is not None or lab.own.error is not None or lab.size > 20_000_000:
         return []
     for dtype in (torch.bfloat16, torch.float16):
@@ -229,6 +232,11 @@ def run_phases(lab: Lab) -> Iterator[Diagnostic | Tried]:
     ):
         if lab.spent:
             return
+        kept = kept_outside(lab.subject.module) if phase is move_crash else None
+        if kept is not None:
+            why = f"not tried: in a copy, `{kept}` still calls the layers of the original"
+            yield Tried(name, why, False, status="not tried")
+            continue
         found = phase(lab)
         if name != "state_dict" or found is not None:
             yield Tried(name, "runs" if found is None else "raises", found is None)

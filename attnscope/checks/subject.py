@@ -7,7 +7,6 @@ itself stays there. Nothing here judges.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import random
 import sys
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnscope.checks.sharing import deep_copy
 from attnscope.recorder.preserve import seed_torch, walk
 from attnscope.schema import Span
 
@@ -219,7 +219,7 @@ def seeded(seed: int) -> Iterator[None]:
 def copied(module: nn.Module) -> nn.Module | None:
     """A deep copy, or None where the module does not allow one."""
     try:
-        return copy.deepcopy(module)
+        return deep_copy(module)
     except KeyboardInterrupt:
         raise
     except BaseException:
