@@ -41,6 +41,7 @@ from attnscope.checks.leaks import leak_of
 from attnscope.checks.places import counted, declared, num
 from attnscope.checks.roles import marks, meets_scores, serial_of
 from attnscope.checks.severity import Kind, severity
+from attnscope.checks.subject import seeded
 from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
 
 CODE = "AS204"
@@ -110,11 +111,11 @@ def _argument(lab: Lab) -> Iterator[Diagnostic | Tried]:
         serial, meets = serial_of(lab, name), meets_scores(lab, name)
         if not meets and (serial is None or serial in lab.lineage.users):
             continue
-        outcome = lab.run({name: _blocking(value)})
-        if outcome.output is None or outcome.output.shape != base.shape:
+        outputs = [lab.run({name: other}).output for other in _others(value)]
+        if any(output is None or output.shape != base.shape for output in outputs):
             continue
-        moved = float(lab.difference(outcome.output, ()).max())
-        yield Tried(f"mask `{name}`", f"turned round it moves outputs by {num(moved)}", moved > lab.nothing)
+        moved = max(float(lab.difference(output, ()).max()) for output in outputs if output is not None)
+        yield Tried(f"mask `{name}`", f"other values move outputs by {num(moved)}", moved > lab.nothing)
         kinds: set[Kind] = {"scores"} if meets else set()
         judged = severity("no effect", kinds | ({"guessed"} if name in lab.subject.guessed else set()))
         if moved <= lab.nothing and judged is not None:
@@ -125,12 +126,12 @@ def _argument(lab: Lab) -> Iterator[Diagnostic | Tried]:
                 lab.span(lab.maps[0].event),
                 "the scores come here without it",
                 (),
-                (f"with every value of `{name}` turned round the outputs are the same",),
+                (f"with every value of `{name}` turned round, or drawn at random, the outputs are the same",),
                 f"apply `{name}` to the scores before the softmax",
             )
 
 
-def _source(lab: Lab) -> Iterator[Diagnostic]:
+def _source(lab: Lab) -> Iterator[Diagnostic | Tried]:
     """A second sequence that `forward` cannot do without, and that no step reads: the attention looks at the
     first alone."""
     known = parameters_of(lab.exact.module)
@@ -144,6 +145,7 @@ def _source(lab: Lab) -> Iterator[Diagnostic]:
         judged = severity("never read", ())
         if not asked or serial is None or not lab.maps or serial in lab.lineage.users or judged is None:
             continue
+        yield Tried(f"argument `{name}`", "no step reads it", False)
         yield Diagnostic(
             CODE,
             judged,
@@ -156,5 +158,9 @@ def _source(lab: Lab) -> Iterator[Diagnostic]:
         )
 
 
-def _blocking(value: Tensor) -> Tensor:
-    return ~value if value.dtype is torch.bool else (1 - value)
+def _others(value: Tensor) -> tuple[Tensor, Tensor]:
+    """All marks turned round, and marks drawn at random: segments are the same segments turned round."""
+    with seeded(5):
+        drawn = torch.rand(value.shape) < 0.5
+    turned = ~value if value.dtype is torch.bool else 1 - value
+    return turned, drawn.to(value)

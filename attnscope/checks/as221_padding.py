@@ -72,6 +72,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         if blocked is not None:
             judged = severity("text blocked", kinds)
             if judged is not None:
+                yield Tried(f"padding `{name}`", f"every key of entry {blocked[0]} is blocked", False)
                 yield _turned_round(lab, name, judged, *blocked, moved)
             continue
         yield Tried(f"padding `{name}`", f"padded tokens move others by {num(least)}", held)

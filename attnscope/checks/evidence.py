@@ -27,8 +27,8 @@ from attnscope.schema import Span
 # The field's own words for it, exactly; a flag that is called otherwise is found by flipping it.
 FLAGS = frozenset({"causal", "is_causal", "use_causal_mask", "autoregressive", "is_decoder"})
 _SWITCHES = 4  # so many flags of one module are flipped
-# Of these steps only the first tensor goes on: others are places in it, or lend their type and size.
-_FIRST = frozenset("getitem index_select gather take to type_as expand_as view_as reshape_as".split())
+# Of these steps only the first tensor goes on: others are places in it.
+_FIRST = frozenset("getitem index_select gather take".split())
 _SHAPE_ALONE = frozenset(
     "ones_like zeros_like full_like empty_like new_zeros new_ones new_full new_empty new_tensor".split()
 )

@@ -33,6 +33,8 @@ FRESH = frozenset(
     new_tensor eq ne lt le gt ge isnan isinf isfinite argmax argmin logical_not logical_and logical_or
     """.split()
 )
+# Of what these are given, only the first is what they give; the others lend their type or size.
+LENDING = frozenset("to type_as expand_as view_as reshape_as".split())
 NORMS = frozenset({"layer_norm", "rms_norm", "normalize", "group_norm", "batch_norm", "instance_norm"})
 PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "einsum", "addmm", "tensordot"})
 SOURCES = (
@@ -91,7 +93,9 @@ class Lineage:
 
     @staticmethod
     def refs(event: Event) -> list[int]:
-        """The serials that went into an event, in order."""
+        """The serials that went into an event, in order; not those that lend their type or size alone."""
+        if event.op.name in LENDING:
+            return list(refs_in(event.args[:1]))
         return [*refs_in(event.args), *refs_in(tuple(event.kwargs.values()))]
 
     @cached_property

@@ -49,7 +49,7 @@ ROWS: tuple[Row, ...] = (
     Row("shifted", "error", "a full triangle that ends late is a causal mask that misses its diagonal",
         instead={"off": "note"}),
     Row("dropped", "error", "a mask that is made and reaches no score was meant to",
-        instead={"off": "note"}),
+        instead={"off": None}),
     Row("heads", "error", "one mask for all heads is meant where some heads are causal by it",
         instead={"off": "note"}),
     Row("other", "note", "masks of graphs, segments and permutations show later tokens on purpose",

@@ -59,6 +59,8 @@ CASES: dict[str, tuple[str, str, tuple[Any, ...], dict[str, str]]] = {
     "memory as long": ("memory", "q, k, v = self.split(x, memory); s = q @ k.mT / 8**0.5",
                        (torch.randn(2, 7, 24),), {}),
     "memory not read": ("memory", SCORES, (torch.randn(2, 5, 24),), {"AS204": "error"}),
+    "segments": ("other", SCORES + "s = s.masked_fill(other[:, None, :, None] != other[:, None, None], -1e9)",
+                 (KEEP,), {}),
     "labels": ("target", SCORES + "y = s.softmax(-1) @ v; self.loss = (y.mean((1, 3)) - target).sum().item()",
                (KEEP,), {}),
     "no scale": ("temperature", "q, k, v = self.split(x); s = q @ k.mT", (1.0,), {"AS208": "error"}),

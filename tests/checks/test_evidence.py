@@ -21,7 +21,7 @@ TABLE: dict[str, tuple[str | None, dict[str, str | None]]] = {
     "open": ("note", {"said": "error", "flag": "error", "triangle": "error", "handed": "error",
              "siblings": "error", "decodes": "error", "off": None}),
     "shifted": ("error", {"said": "error", "flag": "error", "off": "note"}),
-    "dropped": ("error", {"triangle": "error", "off": "note"}),
+    "dropped": ("error", {"triangle": "error", "off": None}),
     "heads": ("error", {"triangle": "error", "off": "note"}),
     "other": ("note", {"said": "error", "flag": "error", "triangle": "error", "handed": "error",
               "off": None}),
@@ -32,6 +32,10 @@ TABLE: dict[str, tuple[str | None, dict[str, str | None]]] = {
     "elsewhere": ("note", {"said": "error", "flag": "error", "triangle": "error", "siblings": "error"}),
     "scale missing": ("error", {"factor": "note", "bias": None, "given bias": "note", "raw": "note"}),
     "scale wrong": ("error", {"factor": "error", "bias": "error", "raw": "note"}),
+    "no effect": ("note", {"scores": "error", "guessed": "note"}),
+    "never read": ("error", {}),
+    "padding moves": ("note", {"scores": "error", "guessed": "note"}),
+    "text blocked": ("error", {"scores": "error", "guessed": "note"}),
 }  # fmt: skip
 
 
@@ -123,8 +127,8 @@ def said(module: nn.Module, *args: Any, **options: Any) -> dict[str, str]:
         (lambda: Flagged(False), {}),
         (Registered, {"AS204": "error"}),
         (Degenerate, {"AS201": "error"}),
-        (lambda: Switch(True), {"AS204": "note"}),
-        (lambda: Switch(False), {"AS204": "note"}),
+        (lambda: Switch(True), {}),
+        (lambda: Switch(False), {}),
         (lambda: Two(styles.Flash(), Open()), {"AS201": "error"}),
         (lambda: Two(Open(), Open()), {"AS201": "note"}),
     ],
