@@ -30,7 +30,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from attnscope.checks.as201_future import grid
@@ -39,9 +38,8 @@ from attnscope.checks.evidence import evidence_of
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import leak_of
 from attnscope.checks.places import counted, declared, num
-from attnscope.checks.roles import marks, meets_scores, serial_of
+from attnscope.checks.roles import effect_of, marks, meets_scores, serial_of
 from attnscope.checks.severity import Kind, severity
-from attnscope.checks.subject import seeded
 from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
 
 CODE = "AS204"
@@ -111,10 +109,9 @@ def _argument(lab: Lab) -> Iterator[Diagnostic | Tried]:
         serial, meets = serial_of(lab, name), meets_scores(lab, name)
         if not meets and (serial is None or serial in lab.lineage.users):
             continue
-        outputs = [lab.run({name: other}).output for other in _others(value)]
-        if any(output is None or output.shape != base.shape for output in outputs):
+        moved = effect_of(lab, name)
+        if moved is None:
             continue
-        moved = max(float(lab.difference(output, ()).max()) for output in outputs if output is not None)
         yield Tried(f"mask `{name}`", f"other values move outputs by {num(moved)}", moved > lab.nothing)
         kinds: set[Kind] = {"scores"} if meets else set()
         judged = severity("no effect", kinds | ({"guessed"} if name in lab.subject.guessed else set()))
@@ -156,11 +153,3 @@ def _source(lab: Lab) -> Iterator[Diagnostic | Tried]:
             (f"`forward` asks for `{name}`, and no step of it was given it",),
             f"make keys and values of `{name}`, or take it out of what `forward` asks for",
         )
-
-
-def _others(value: Tensor) -> tuple[Tensor, Tensor]:
-    """All marks turned round, and marks drawn at random: segments are the same segments turned round."""
-    with seeded(5):
-        drawn = torch.rand(value.shape) < 0.5
-    turned = ~value if value.dtype is torch.bool else 1 - value
-    return turned, drawn.to(value)

@@ -39,7 +39,7 @@ from torch import Tensor
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import mask_of
 from attnscope.checks.places import num
-from attnscope.checks.roles import marks, meets_scores, reaches_result
+from attnscope.checks.roles import effect_of, marks, meets_scores, reaches_result
 from attnscope.checks.severity import Kind, severity
 from attnscope.diagnostic import Diagnostic, Severity, Tried
 
@@ -77,7 +77,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             continue
         yield Tried(f"padding `{name}`", f"padded tokens move others by {num(least)}", held)
         judged = severity("padding moves", kinds)
-        if not held and judged is not None:
+        if not held and judged is not None and effect_of(lab, name) != 0.0:  # else it is not applied at all
             yield _finding(lab, name, marked, judged, meets, moved)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attnscope.checks.lineage import SOURCES
+from attnscope.checks.subject import seeded
 
 if TYPE_CHECKING:
     from attnscope.checks.lab import Lab
@@ -128,3 +129,18 @@ def is_table_of_angles(values: Any) -> bool:
         array.shape[axis] > 1 and bool(np.isin(np.take(array, 0, axis), (0.0, 1.0)).all())
         for axis in range(array.ndim - 1)
     )
+
+
+def effect_of(lab: Lab, name: str) -> float | None:
+    """How much outputs move with other marks: turned round, and drawn at random, for segments turned round
+    are the same segments. None where that cannot be tried."""
+    value, base = lab.exact.arguments[name], lab.base.output
+    with seeded(5):
+        drawn = (torch.rand(value.shape) < 0.5).to(value)
+    moved = []
+    for other in (~value if value.dtype is torch.bool else 1 - value, drawn):
+        output = lab.run({name: other}).output
+        if output is None or base is None or output.shape != base.shape:
+            return None
+        moved.append(float(lab.difference(output, ()).max()))
+    return max(moved)

@@ -69,8 +69,7 @@ ROWS: tuple[Row, ...] = (
     Row("never read", "error", "a second sequence that is asked for and never read"),
     Row("padding moves", "note", "marks that meet no score may be for the output alone",
         frozenset({"scores"}), {"guessed": "note"}),
-    Row("text blocked", "error", "an entry whose marks are all equal is no padding from end to end",
-        instead={"guessed": "note"}),
+    Row("text blocked", "note", "an entry whose marks are all equal is a whole text, or none at all"),
 )  # fmt: skip
 _TABLE = {row.proof: row for row in ROWS}
 _ORDER: tuple[Severity | None, ...] = (None, "note", "warning", "error")

@@ -46,10 +46,10 @@ CASES: dict[str, tuple[str, str, tuple[Any, ...], dict[str, str]]] = {
     "0 and 1 added": ("attention_mask", SCORES + "s = s + attention_mask[:, None, None]", (KEEP.float(),),
                       {"AS221": "error"}),
     "inverted": ("keep", SCORES + "s = s.masked_fill(keep[:, None, None], -1e9)", (KEEP.bool(),),
-                 {"AS221": "error"}),
+                 {"AS221": "note"}),
     "padding": ("pad", SCORES + "s = s.masked_fill(pad[:, None, None], -1e9)", (~KEEP.bool(),), {}),
     "thrown away": ("keep", SCORES + "s.masked_fill(~keep[:, None, None], -1e9)", (KEEP.bool(),),
-                    {"AS204": "error", "AS221": "error"}),
+                    {"AS204": "error"}),
     "not read": ("mask", SCORES, (KEEP.bool(),), {"AS204": "note"}),
     "output alone": ("mask", SCORES + "v = v * mask[:, None, :, None]", (KEEP.bool(),), {"AS221": "note"}),
     "two masks": ("mask, other", SCORES + "s = s.masked_fill(~mask, -1e9).masked_fill(~other[:, None, None],"

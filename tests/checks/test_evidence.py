@@ -35,7 +35,7 @@ TABLE: dict[str, tuple[str | None, dict[str, str | None]]] = {
     "no effect": ("note", {"scores": "error", "guessed": "note"}),
     "never read": ("error", {}),
     "padding moves": ("note", {"scores": "error", "guessed": "note"}),
-    "text blocked": ("error", {"scores": "error", "guessed": "note"}),
+    "text blocked": ("note", {"scores": "note", "guessed": "note"}),
 }  # fmt: skip
 
 
