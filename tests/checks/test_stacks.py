@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 import pytest
 import styles
@@ -103,7 +104,11 @@ FAULTS: dict[type[Sound], set[str]] = {
 }
 
 
-WHOLE = pytest.mark.xfail(strict=True, reason="experiments look at the whole target, and name no layer")
+WHOLE = pytest.mark.xfail(strict=True, reason="AS214 is looked for in the whole target, and names no layer")
+
+
+def known(*faults: type[Sound]) -> Any:
+    return pytest.param(*faults, marks=[WHOLE] if Random in faults else [])
 
 
 class Block(nn.Module):
@@ -134,23 +139,16 @@ def errors(*layers: type[Sound]) -> list[Diagnostic]:
     return [one for one in report.findings if one.severity == "error"]
 
 
-def words(finding: Diagnostic) -> str:
-    """All that a reader is told of a finding."""
-    said = [finding.message, finding.label or "", *finding.notes, finding.help or ""]
-    return " ".join([*said, *(label.text for label in finding.labels)])
-
-
 def is_told(found: list[Diagnostic], fault: type[Sound], place: int) -> bool:
     """Whether one of the findings has a code of this fault and names the layer that it is in."""
-    return any(one.code in FAULTS[fault] and f"blocks.{place}.attn" in words(one) for one in found)
+    return any(one.code in FAULTS[fault] and one.module == f"blocks.{place}.attn" for one in found)
 
 
 def test_a_sound_stack_is_silent() -> None:
     assert errors(*[Sound] * 4) == []
 
 
-@WHOLE
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", map(known, FAULTS))
 def test_one_wrong_layer_of_four(fault: type[Sound]) -> None:
     place = random.Random(fault.__name__).randrange(4)
     layers: list[type[Sound]] = [Sound] * 4
@@ -163,8 +161,7 @@ def test_one_wrong_layer_of_four(fault: type[Sound]) -> None:
 PAIRS = [pair for i, pair in enumerate(itertools.combinations(FAULTS, 2)) if i % 5 == 0]
 
 
-@WHOLE
-@pytest.mark.parametrize(("first", "second"), PAIRS)
+@pytest.mark.parametrize(("first", "second"), [known(*pair) for pair in PAIRS])
 def test_two_faults_in_two_layers(first: type[Sound], second: type[Sound]) -> None:
     found = errors(first, Sound, second)
     assert is_told(found, first, 0), [(one.code, one.message) for one in found]
