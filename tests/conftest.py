@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from attnscope.cli.boundary import run
 from attnscope.strict import SWITCH
 
 
@@ -41,3 +45,31 @@ def may_only_shrink(
         assert not found, f"these are found now: remove them from the list in {path.name} (--rewrite-golden)"
 
     return compare
+
+
+# The command line inside the test's process, its streams captured.
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`cli("mask", "--len", "8")` -> exit code, standard output, standard error."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")  # rich keeps the codes of the first depth that it draws in
+
+    def call(*args: str) -> Result:
+        capsys.readouterr()
+        code = run(args)
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return call

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import styles
@@ -169,17 +169,17 @@ def test_odd_inputs(x: torch.Tensor) -> None:
     assert attnscope.check(styles.FusedBuffer(), x).tried
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "attnscope", "check", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-
-def test_the_command() -> None:
-    done = run(
-        f"{SAMPLES / 'as201_future.py'}:Broken", "--input", "torch.randn(2, 6, 16)", "--format", "json"
+def test_the_command(cli: Callable[..., Any]) -> None:
+    done = cli(
+        "check",
+        f"{SAMPLES / 'as201_future.py'}:Broken",
+        "--input",
+        "torch.randn(2, 6, 16)",
+        "--format",
+        "json",
     )
-    assert done.returncode == 1 and done.stderr == ""
-    said = json.loads(done.stdout)
+    assert done.code == 1 and done.err == ""
+    said = json.loads(done.out)
     assert said["schema"] == "attnscope/1" and said["command"] == "check"
     (finding,) = said["findings"]
     assert finding["code"] == "AS201" and finding["message"] == "each token sees 1 token after it"
@@ -187,9 +187,9 @@ def test_the_command() -> None:
     assert finding["evidence"][0] == ["output \\ input", "0", "1", "2", "3", "4", "5"]
 
 
-def test_the_command_on_a_sound_module_and_on_a_bad_line() -> None:
-    done = run("multihead", "--width", "80")
-    assert done.returncode == 0 and "no fault found in multihead" in done.stdout
-    assert "0 of 21 pairs leak" in done.stdout
-    done = run("multihead", "--select", "AS9")
-    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+def test_the_command_on_a_sound_module_and_on_a_bad_line(cli: Callable[..., Any]) -> None:
+    done = cli("check", "multihead", "--width", "80")
+    assert done.code == 0 and "no fault found in multihead" in done.out
+    assert "0 of 21 pairs leak" in done.out
+    done = cli("check", "multihead", "--select", "AS9")
+    assert done.code == 2 and done.out == "" and done.err.count("\n") == 1

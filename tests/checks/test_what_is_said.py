@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -65,9 +65,8 @@ class CrossAttention(nn.Module):
 """
 
 
-def test_a_mask_that_is_made_has_no_axis_too_many(tmp_path: Path) -> None:
+def test_a_mask_that_is_made_has_no_axis_too_many(tmp_path: Path, cli: Callable[..., Any]) -> None:
     (tmp_path / "cross.py").write_text(CROSS)
-    run = [sys.executable, "-m", "attnscope", "check", f"{tmp_path / 'cross.py'}:CrossAttention"]
-    done = subprocess.run([*run, "--format", "json"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "mask: [1, T, T] bool" in done.stdout
+    done = cli("check", f"{tmp_path / 'cross.py'}:CrossAttention", "--format", "json")
+    assert done.code == 0, done
+    assert "mask: [1, T, T] bool" in done.out

@@ -54,10 +54,8 @@ def load(text: str, folder: Path) -> ModuleType:
 
 
 # What changes with the words today. Whoever mends one takes it from here, or its test fails.
-PADDING = "AS221 takes an argument for a padding mask by its name"
 PARTS = "what a constructor's parameter is made of is chosen by the names of classes"
 CHANGED = {
-    "PaddedEncoder: 'self.split(x)' → '(u.flip(2) for u in Projections.split(self, x))'": PADDING,
     "annotated_like.py:Residual": PARTS,
 }
 
