@@ -33,6 +33,7 @@ ALLOWED = {
     ("checks/hidden", "__name__"): "what is found is called by its class",
     ("checks/judging", "notes"): _SAID,
     ("checks/places", "__module__"): _THEIRS,
+    ("checks/sharing", "__name__"): "a function that is made anew keeps its name",
     ("checks/session", "__module__"): "the module that a class stands in is loaded again",
     ("checks/session", "__name__"): _TITLE,
     ("checks/session", "notes"): _SAID,

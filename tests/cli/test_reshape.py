@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from conftest import Result
 
-Cli = Callable[..., Result]
+Cli = Callable[..., Any]
 
 
 def test_json_has_numbers_and_memory(cli: Cli) -> None:
