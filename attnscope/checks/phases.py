@@ -3,8 +3,11 @@ findings."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -106,11 +109,35 @@ def _move(lab: Lab) -> tuple[BaseException | None, Any, tuple[Step, ...]]:
             raise
         except BaseException:
             return None, None, ()
-        recording = record(module, args, kwargs)
+        with without_compiler():
+            recording = record(module, args, kwargs)
     error = recording.error
     if error is None or not _stayed_behind(error):
         return None, None, ()
     return error, module, _steps(recording)
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """Kernels of `meta` load PyTorch's compiler, which takes a second, to be kept out of it: they are, so."""
+    if "torch._dynamo" in sys.modules:
+        yield
+        return
+    kept: list[Any] = []
+
+    def disable(function: Any, *_: Any, **__: Any) -> Any:
+        kept.append(function)
+        return function
+
+    absent: Any = ModuleType("torch._dynamo")
+    absent.disable = disable
+    sys.modules["torch._dynamo"] = vars(torch)["_dynamo"] = absent
+    try:
+        yield
+    finally:
+        del sys.modules["torch._dynamo"], vars(torch)["_dynamo"]
+        for function in kept:  # what was noted there, so that the compiler is asked the next time
+            vars(function).pop("__dynamo_disable", None)
 
 
 def _stayed_behind(error: BaseException) -> bool:
