@@ -20,6 +20,7 @@ from attnscope.loader.options import options_of
 from attnscope.loader.probe import Outcome, user_frames
 from attnscope.loader.reading import reads_alone
 from attnscope.loader.search import SEQUENCES, Search
+from attnscope.loader.sizes import as_size
 
 _MOST = 24  # other guesses for one argument
 _CERTAIN = (*SEQUENCES, "flag", "causal", "head_mask", "tokens", "image")
@@ -120,6 +121,13 @@ def layouts(search: Search) -> list[str]:
     }.get(known or 0, ["nc", "heads", "bthd", "image", "bhwc", "bct", "ids"])
 
 
+def images(search: Search) -> list[tuple[int, int, int]]:
+    """Other channels, heights and widths of a picture, as far as the constructor's numbers suggest them."""
+    numbers = [n for value in search.built.arguments.values() if (n := as_size(value)) is not None]
+    sides = [n for n in dict.fromkeys((*numbers, 16)) if 4 <= n <= 64]
+    return [(channels, side, side) for side in sides[:6] for channels in (3, 1, search.frame.C)]
+
+
 def _moved_by_sizes(search: Search, base: Failure) -> str | None:
     """Another B, another T: none that another axis has, for a coincidence must not let a fault pass."""
     if search.main in search.given or search.frame.tokens is not None:
@@ -130,8 +138,11 @@ def _moved_by_sizes(search: Search, base: Failure) -> str | None:
     length = next(
         (n for n in (10, 6, 12, 4, 5) if n not in taken and n < search.built.sizes.context), frame.T
     )
+    others = [("--batch", replace(frame, B=batch)), ("--len", replace(frame, T=length))]
+    if search.choice.get(search.main) is cand.MAIN["image"]:
+        others += [(search.main, replace(frame, image=image)) for image in images(search)]
     try:
-        for option, other in (("--batch", replace(frame, B=batch)), ("--len", replace(frame, T=length))):
+        for option, other in others:
             search.frame = other
             tried = search.try_choice(search.choice)
             if tried.error is None or base.moves(Failure.of(tried.error, tried.steps), False):

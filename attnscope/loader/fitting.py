@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles
-from attnscope.loader.blame import layouts
+from attnscope.loader.blame import images, layouts
 from attnscope.loader.candidates import Candidate
 from attnscope.loader.expressions import words
 from attnscope.loader.importing import run_user_code
@@ -226,6 +226,12 @@ def other_layouts(search: Search, outcome: Outcome) -> Outcome:
     kept = dict(search.choice), search.frame, dict(search.widths)
     for length in _window_lengths(search):
         search.frame = replace(search.frame, T=length)
+        tried = search.try_choice(search.choice)
+        if tried.ran:
+            return tried
+        search.frame = kept[1]
+    for image in images(search) if kept[0].get(search.main) is cand.MAIN["image"] else ():
+        search.frame = replace(search.frame, image=image)
         tried = search.try_choice(search.choice)
         if tried.ran:
             return tried

@@ -100,6 +100,7 @@ ALONE = [
         "x=[B 2, T 7, C 24], memory=[B 2, S 5, C 24], memory_mask: [B, S] bool, True = blocked",
         False,
     ),
+    ("shapes.py:Patches", "img=[B 2, C 3, 24, 24]", None),
     ("shapes.py:Vision", "img=[B 2, C 3, 16, 16]", None),
 ]
 
@@ -296,7 +297,7 @@ def test_where_a_guess_may_be_to_blame_it_is_said() -> None:
     call = inputs(build("shapes.py:Wants"))
     assert call.error is not None
     assert call.doubt == (
-        "`forward` raises TypeError: 'NoneType' object is not subscriptable at shapes.py:97, "
+        "`forward` raises TypeError: 'NoneType' object is not subscriptable at shapes.py:112, "
         'and that hangs on a guess: `plan` is None; give it with --input "plan=torch.…"'
     )
     assert inputs(build("shapes.py:Wants"), "plan={'kind': 'secret'}").error is None
