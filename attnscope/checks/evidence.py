@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnscope.checks.decoder import decodes
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import Leak, is_over_tokens, later_weight, leak_of
 from attnscope.checks.lineage import SOURCES
@@ -66,6 +67,8 @@ def _evidence(lab: Lab, leak: Leak) -> Iterator[Evidence]:
     yield from _buffers(lab, leak)
     yield from _beyond(lab)
     yield from _siblings(lab, leak)
+    if decodes(lab):
+        yield Evidence("decodes", None, 3, "it predicts the ids of its own sequence beside another one")
 
 
 # -- flags ---------------------------------------------------------------------------------------------------

@@ -147,6 +147,38 @@ def test_a_mask_that_is_handed_in() -> None:
     assert said(Deaf(), x, torch.ones(7, 7).bool(), causal=True)["AS201"] == "error"
 
 
+class Translator(nn.Module):
+    """Ids of two sequences; `how` is what the decoder's mask is: none, its own, or its caller's."""
+
+    def __init__(self, how: str, outputs: int = 30) -> None:
+        super().__init__()
+        self.how = how
+        self.words, self.others = nn.Embedding(30, 24), nn.Embedding(20, 24)
+        self.encoder = nn.MultiheadAttention(24, 3, batch_first=True)
+        self.decoder = nn.MultiheadAttention(24, 3, batch_first=True)
+        self.cross = nn.MultiheadAttention(24, 3, batch_first=True)
+        self.out = nn.Linear(24, outputs)
+
+    def forward(self, ids: Any, more: Any, third: Any = None) -> Any:
+        y, x = self.words(ids), self.others(more)
+        mask = third if self.how == "caller" else None
+        if self.how == "own":
+            mask = styles.causal(y).logical_not()
+        x = x + self.encoder(x, x, x, need_weights=False)[0]
+        y = y + self.decoder(y, y, y, attn_mask=mask, need_weights=False)[0]
+        return self.out(y + self.cross(y, x, x, need_weights=False)[0])
+
+
+@pytest.mark.parametrize(
+    ("how", "outputs", "judged"),
+    [("own", 30, {}), ("", 30, {"AS201": "error"}), ("", 31, {"AS201": "note"}),
+     ("caller", 30, {"AS201": "note"})],
+)  # fmt: skip
+def test_a_decoder_of_ids_is_meant_to_be_causal(how: str, outputs: int, judged: dict[str, str]) -> None:
+    ids, more = torch.randint(30, (2, 6)), torch.randint(20, (2, 9))
+    assert said(Translator(how, outputs), ids, more) == judged
+
+
 class Unscaled(styles.Projections):
     """No factor between q·k and the softmax; `how` puts something there."""
 
