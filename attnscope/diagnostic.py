@@ -27,7 +27,8 @@ class Diagnostic:
 
     `message` says what is wrong and never how to mend it. `evidence` is a small table (header row first)
     of the numbers that prove a silent fault; empty for a crash. `label` is what stands under `span`.
-    `module` is the path of the attention that was judged by itself; empty where it is of the whole target.
+    `module` is the path of the attention that was judged by itself, or of the module in which the step that
+    is blamed stands; empty where that is the target itself.
     """
 
     code: str

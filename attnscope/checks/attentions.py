@@ -265,6 +265,7 @@ def part_subject(lab: Lab, one: Owned, given: tuple[tuple[Any, ...], dict[str, A
         if isinstance(value, Tensor)
     }
     serials = {serial: name for name, serial in recording.arguments}
+    handed = _guessed_masks(lab)
     path = path_of(recording, one.call)
     within = inside(recording, one.call)
     order = [m.number for m in lab.all_maps if m.found.call in within]
@@ -281,12 +282,23 @@ def part_subject(lab: Lab, one: Owned, given: tuple[tuple[Any, ...], dict[str, A
     return Subject(
         module, args, kwargs, names, axes,
         causal=whole.causal,
-        guessed=frozenset(name for name, ref in refs.items() if serials.get(ref) in whole.guessed),
+        guessed=frozenset(
+            name
+            for name, ref in refs.items()
+            if serials.get(ref) in whole.guessed
+            or (name not in sequences and handed & lab.lineage.ancestors(ref))
+        ),
         dtype=whole.dtype,
         title=path,
         environment=whole.environment,
         part=part,
     )  # fmt: skip
+
+
+def _guessed_masks(lab: Lab) -> set[int]:
+    """The serials of arguments of the target that nobody gave and that hold no tokens."""
+    given = [(name, serial) for name, serial in lab.recording.arguments if name in lab.subject.guessed]
+    return {serial for _, serial in given if not _is_sequence(lab, serial)}
 
 
 def path_of(recording: Recording, call: int) -> str:

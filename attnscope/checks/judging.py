@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from attnscope.checks import failure, run_checks
 from attnscope.checks.attentions import Owned, caught, distinct, inside, owned_by, part_subject, path_of
 from attnscope.checks.consequences import Judged
-from attnscope.checks.lab import Lab
+from attnscope.checks.lab import DOUBLE_AT_MOST, Lab
 from attnscope.checks.phases import half_notes, run_phases
 from attnscope.checks.places import listed
 from attnscope.checks.registry import CHECKS, Of
-from attnscope.checks.sequences import asking, look_from
+from attnscope.checks.sequences import tell_apart
 from attnscope.diagnostic import Diagnostic, Tried
 from attnscope.strict import passed_over
 
@@ -41,9 +41,7 @@ def judge(lab: Lab, wanted: Collection[str] | None, progress: Progress) -> Judge
     _take(made, lab, run_phases(lab))
     if lab.own.error is not None:
         return made
-    name = asking(lab)
-    if name is not None and name != lab.main:
-        look_from(lab, name)
+    tell_apart(lab)
     owners = owned_by(lab)
     if not any(owners):
         _take(made, lab, run_checks(lab, wanted, progress))
@@ -66,7 +64,15 @@ def _take(made: Judgement, lab: Lab, said: Iterable[Diagnostic | Tried]) -> None
         if isinstance(one, Tried):
             made.tried.append(replace(one, module=path))
         else:
-            made.findings.append(Judged(replace(one, module=path), lab))
+            placed = replace(one, module=path) if path else _placed(lab, one)
+            made.findings.append(Judged(placed, lab))
+
+
+def _placed(lab: Lab, finding: Diagnostic) -> Diagnostic:
+    """A finding of the whole, with the path of the module in which the step that it blames stands."""
+    event = Judged(finding, lab).event
+    path = lab.steps.owner(lab.recording.events[event].call) if event is not None else ""
+    return replace(finding, module=path)
 
 
 def _whole(made: Judgement, lab: Lab, wanted: Collection[str] | None, progress: Progress) -> None:
@@ -140,7 +146,8 @@ def _notes(lab: Lab) -> list[str]:
         names = ", ".join(f"`{name}`" for name in lab.garbage[:3])
         notes.append(f"{names} were never initialised; experiments put numbers there")
     if not lab.precise:
-        notes.append("the module does not run in float64: experiments were done in its own type")
+        why = "is too large for" if lab.size > DOUBLE_AT_MOST else "does not run in"
+        notes.append(f"the module {why} float64: experiments were done in its own type")
     if lab.main is None:
         notes.append("no argument with tokens was found: experiments with tokens were left out")
     return notes

@@ -30,7 +30,7 @@ from attnscope.schema import Span
 from attnscope.steps import Steps
 
 _COPY_EACH = 5_000_000
-_DOUBLE_AT_MOST = 60_000_000
+DOUBLE_AT_MOST = 60_000_000
 _VALUES_AT_MOST = 400_000
 _MOST_POSITIONS = 16
 _STEPS = 100  # of a run that was not recorded yet
@@ -125,7 +125,7 @@ class Lab:
     @cached_property
     def _exact(self) -> tuple[Subject, bool]:
         for double in (True, False):
-            if double and self.size > _DOUBLE_AT_MOST:
+            if double and self.size > DOUBLE_AT_MOST:
                 continue
             made = self.subject.in_double() if double else self._copy()
             if made is None:

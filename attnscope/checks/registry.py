@@ -47,7 +47,7 @@ CHECKS: tuple[Row, ...] = (
         disturbs=_words("state", "gradient", "randomness"),
     ),
     Row(
-        "AS214", "as214_random_in_eval", "whole", "two runs in eval", otherwise="the result holds no numbers",
+        "AS214", "as214_random_in_eval", "both", "two runs in eval", otherwise="the result holds no numbers",
         disturbs=_words("randomness"), rests=_words("randomness"),
     ),
     Row(
@@ -111,6 +111,10 @@ CHECKS: tuple[Row, ...] = (
         "AS202", "as202_blind", "both", "past", needs=("attention", "tokens"),
         otherwise="its keys are not its own tokens",
         disturbs=_words("connectivity"), rests=_words("connectivity"),
+    ),
+    Row(
+        "AS226", "as226_causal_cross", "both", "second sequence", needs=("attention", "tokens"),
+        otherwise="there is none", disturbs=_words("connectivity"), rests=_words("connectivity", "axes"),
     ),
     Row(
         "AS221", "as221_padding", "both", "padding", needs=("attention", "tokens"),

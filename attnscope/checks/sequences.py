@@ -54,18 +54,27 @@ def kinds(lab: Lab) -> dict[int, Kind]:
     return found
 
 
-def asking(lab: Lab) -> str | None:
-    """The argument whose tokens ask in attention over a second sequence; None where it is not one alone."""
+def tell_apart(lab: Lab) -> None:
+    """Let a target whose attention looks from one sequence at another be asked for the one that looks.
+
+    Where both come from the same argument, what its output may see of that is not for a triangle to say.
+    """
     names = {serial: name for name, serial in lab.recording.arguments}
-    found: set[str] = set()
+    asking: set[str] = set()
+    crossing = False
     for one in lab.all_maps:
         product = one.found.product
         if product is None or same_tokens(lab, product.left, product.right):
             continue
         queries, keys = lab.lineage.ancestors(product.left), lab.lineage.ancestors(product.right)
-        found |= {names[serial] for serial in queries - keys if serial in names}
-    left = [name for name in found if _layout_of(lab, name) is not None]
-    return left[0] if len(left) == 1 else None
+        crossing |= product.left in lab.lineage.active and product.right in lab.lineage.active
+        asking |= {names[serial] for serial in queries - keys if serial in names}
+    sequences = [name for name in asking if _layout_of(lab, name) is not None]
+    if len(sequences) == 1 and lab.together != (sequences[0],):
+        look_from(lab, sequences[0])
+    elif crossing and not asking:
+        part = Part("", kind="cross", tokens=lab.main, together=lab.together)
+        lab.subject = replace(lab.subject, part=part)
 
 
 def _layout_of(lab: Lab, name: str) -> tuple[str | None, ...] | None:
@@ -81,15 +90,17 @@ def _layout_of(lab: Lab, name: str) -> tuple[str | None, ...] | None:
 
 
 def look_from(lab: Lab, name: str) -> None:
-    """The tokens of another argument are the ones that outputs answer to; the main one is a second
+    """The tokens of one argument are those that outputs answer to; what was taken for them is a second
     sequence."""
     axes = dict(lab.exact.axes)
-    if lab.main is not None:
-        axes[lab.main] = tuple("S" if a == "T" else a for a in axes[lab.main])
+    for other in (lab.main, *lab.together):
+        if other is not None:
+            axes[other] = tuple("S" if a == "T" else a for a in axes[other])
     axes[name] = _layout_of(lab, name) or axes[name]
     part = Part("", tokens=name, together=(name,))
     alive = replace(lab.alive, axes=axes, part=part)
     exact = replace(lab.exact, axes=axes, part=part), lab.precise
     for place in ("main", "input_axes", "batch", "length", "together", "influence", "crossing", "empty"):
         lab.__dict__.pop(place, None)
+    lab.subject = replace(lab.subject, axes=axes, part=part)
     lab.__dict__ |= {"alive": alive, "exact": exact[0], "_exact": exact}

@@ -176,3 +176,60 @@ def test_every_check_has_a_row() -> None:
     lines = [line.plain for line in draw_report(Style(80), report)]
     assert "  in `layers.0`" in lines
     assert all(len(line) <= 80 for line in lines)
+
+
+class Across(nn.Module):
+    """One sequence looks at another one."""
+
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+        self.q, self.kv, self.o = nn.Linear(C, C), nn.Linear(C, 2 * C), nn.Linear(C, C)
+
+    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            u.unflatten(-1, (H, D)).transpose(1, 2) for u in (self.q(x), *self.kv(memory).chunk(2, -1))
+        )
+        scores = q @ k.mT / D**0.5
+        if self.causal:
+            late = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
+            scores = scores.masked_fill(late, float("-inf"))
+        return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(-2))
+
+
+class Translator(nn.Module):
+    """Encoder, decoder and what joins them; nothing is called so."""
+
+    def __init__(self, causal: bool = False) -> None:
+        super().__init__()
+        self.a, self.b, self.c = Attention("open"), Attention(), Across(causal)
+
+    def forward(self, one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+        one, two = one + self.a(one), two + self.b(two)
+        return two + self.c(two, one)
+
+
+@pytest.mark.parametrize("first", [torch.randn(2, 5, C), torch.randn(2, 7, C), rows()])
+def test_who_looks_at_whom_is_told_by_what_is_called(first: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    report = attnscope.check(Translator(), first, rows())
+    assert found(report) == []
+    futures = {one.module: one.result for one in report.tried if one.name == "future"}
+    assert futures == {
+        "": "0 of 21 pairs leak (above 1e-7)",
+        "a": "it is looked at as a second sequence",
+        "b": "0 of 21 pairs leak (above 1e-7)",
+        "c": "keys are another sequence",
+    }
+    report = attnscope.check(Translator(causal=True), first, rows())
+    assert found(report) == [("AS226", "error", "c")]
+
+
+def test_one_tensor_for_both_sequences() -> None:
+    x = rows()
+    torch.manual_seed(0)
+    report = attnscope.check(Translator(), x, x)
+    assert found(report) == []
+    futures = {one.module: one.status for one in report.tried if one.name == "future"}
+    assert futures == {"": "not applicable", "a": "not applicable", "b": "done", "c": "not applicable"}
+    assert found(attnscope.check(Translator(causal=True), x, x)) == [("AS226", "error", "c")]
