@@ -404,7 +404,10 @@ def _trace(
     output = None
     if recording.result_serial is not None:
         output = _LazyOutput(recording, lambda: result.steps, keep.output)
-    result = Trace(model, tokens, output, lambda: rows.steps.rows, attention, embedding=embedding)
+    missed = tuple(recording.said_missed)
+    result = Trace(
+        model, tokens, output, lambda: rows.steps.rows, attention, embedding=embedding, notes=missed
+    )
     return result
 
 

@@ -54,13 +54,30 @@ def kinds(lab: Lab) -> dict[int, Kind]:
     return found
 
 
+def asking(lab: Lab) -> str | None:
+    """The argument whose tokens ask in attention over a second sequence; None where it is not one alone."""
+    sequences = [name for name in lab.once(_looking)[1] if _layout_of(lab, name) is not None]
+    return sequences[0] if len(sequences) == 1 else None
+
+
 def tell_apart(lab: Lab) -> None:
     """Let a target whose attention looks from one sequence at another be asked for the one that looks.
 
     Where both come from the same argument, what its output may see of that is not for a triangle to say.
     """
+    name = asking(lab)
+    crossing, names = lab.once(_looking)
+    if name is not None and lab.together != (name,):
+        look_from(lab, name)
+    elif crossing and not names:
+        part = Part("", kind="cross", tokens=lab.main, together=lab.together)
+        lab.subject = replace(lab.subject, part=part)
+
+
+def _looking(lab: Lab) -> tuple[bool, frozenset[str]]:
+    """Whether activations look at another sequence, and the arguments that they alone come from."""
     names = {serial: name for name, serial in lab.recording.arguments}
-    asking: set[str] = set()
+    found: set[str] = set()
     crossing = False
     for one in lab.all_maps:
         product = one.found.product
@@ -68,13 +85,8 @@ def tell_apart(lab: Lab) -> None:
             continue
         queries, keys = lab.lineage.ancestors(product.left), lab.lineage.ancestors(product.right)
         crossing |= product.left in lab.lineage.active and product.right in lab.lineage.active
-        asking |= {names[serial] for serial in queries - keys if serial in names}
-    sequences = [name for name in asking if _layout_of(lab, name) is not None]
-    if len(sequences) == 1 and lab.together != (sequences[0],):
-        look_from(lab, sequences[0])
-    elif crossing and not asking:
-        part = Part("", kind="cross", tokens=lab.main, together=lab.together)
-        lab.subject = replace(lab.subject, part=part)
+        found |= {names[serial] for serial in queries - keys if serial in names}
+    return crossing, frozenset(found)
 
 
 def _layout_of(lab: Lab, name: str) -> tuple[str | None, ...] | None:

@@ -87,7 +87,8 @@ def trace_of(recording: Recording, steps: Sequence[Step], attention: Sequence[At
     """A trace of a forward in the script."""
     root = recording.root
     model = ModelInfo(None, type(root).__name__, {}, None, "", _parameters(root))
-    return Trace(model, (), None, lambda: steps, lambda: attention)
+    notes = tuple(recording.said_missed)
+    return Trace(model, (), None, lambda: steps, lambda: attention, notes=notes)
 
 
 def _parameters(module: nn.Module) -> int:

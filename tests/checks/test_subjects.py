@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from attnscope.checks.judging import judge
 from attnscope.checks.lab import Lab
 from attnscope.checks.session import _given
 from attnscope.diagnostic import Report
+from attnscope.recorder.capture import Capture
 from attnscope.render.report import draw_report
 from attnscope.render.terminal import Style
 
@@ -233,3 +235,18 @@ def test_one_tensor_for_both_sequences() -> None:
     futures = {one.module: one.status for one in report.tried if one.name == "future"}
     assert futures == {"": "not applicable", "a": "not applicable", "b": "done", "c": "not applicable"}
     assert found(attnscope.check(Translator(causal=True), x, x)) == [("AS226", "error", "c")]
+
+
+@pytest.mark.lenient
+def test_what_the_recorder_missed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Capture._saw
+
+    def fails(self: Capture, index: int, name: str, *rest: Any) -> None:
+        if name == "softmax":
+            raise ValueError("inside")
+        original(self, index, name, *rest)
+
+    monkeypatch.setattr(Capture, "_saw", fails)
+    said = "attention may be missing: what these steps did could not be followed: softmax: ValueError"
+    assert said in check(Stack(layers=1)).notes
+    assert said in attnscope.trace(Stack(layers=1), rows()).notes
