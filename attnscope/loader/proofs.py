@@ -101,7 +101,8 @@ def prove_masks(search: Search, outcome: Outcome) -> tuple[Outcome, bool | None]
         for p in search.parameters
         if p.role in MASKS and p.name in search.choice and p.name not in search.given
     ]
-    for p in required:
+    # A mask of the main sequence that mixes entries would spoil the proof of the others.
+    for p in sorted(required, key=lambda p: search.choice[p.name].over == "S"):
         if search.choice[p.name] is not cand.NONE:
             outcome = _prove_mask(search, p, outcome, must=True)
     causal = is_causal(search, search.values(search.choice), outcome)
@@ -144,7 +145,7 @@ def _prove_mask(search: Search, p: roles.Parameter, outcome: Outcome, must: bool
             final = _final(search, candidate, per_query and not crossed, keys)
             search.choice = {**search.choice, p.name: final}
             return search.try_choice(search.choice)
-        if fallback is None and finite_share(tried.output) == 1.0:
+        if fallback is None and finite_share(tried.output) == 1.0 and not _mixes_batch(search, values, tried):
             fallback = candidate, tried
     if must and fallback is not None:
         keys = _keys(search, fallback[0])
