@@ -111,10 +111,24 @@ def _move(lab: Lab) -> tuple[BaseException | None, Any, tuple[Step, ...]]:
             return None, None, ()
         with without_compiler():
             recording = record(module, args, kwargs)
-    error = recording.error
-    if error is None or not _stayed_behind(error):
-        return None, None, ()
+            error = recording.error
+            if error is None or not _stayed_behind(error) or _runs_where_it_is_made(subject, args, kwargs):
+                return None, None, ()
     return error, module, _steps(recording)
+
+
+def _runs_where_it_is_made(subject: Subject, args: Any, kwargs: Any) -> bool:
+    """A module whose constructor takes a device is moved by constructing it there."""
+    try:
+        made = subject.elsewhere() if subject.elsewhere is not None else None
+        if made is None or type(made) is not type(subject.module):
+            return False
+        made.to("meta").eval()(*args, **kwargs)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return not _stayed_behind(error)
+    return True
 
 
 @contextmanager

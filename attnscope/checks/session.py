@@ -64,6 +64,22 @@ def subject_of(prepared: Prepared) -> Subject:
     call, built, request = prepared.call, prepared.built, prepared.request
     assert call is not None
 
+    devices = {name: "meta" for name, guess in built.guessed.items() if guess.role == "device"}
+
+    def elsewhere() -> nn.Module | None:
+        made = construct(
+            built.target,
+            request.args,
+            only=request.only,
+            dtype=built.dtype,
+            batch=call.batch,
+            length=call.length,
+            vocab=built.sizes.vocab,
+            variant=built.variant,
+            instead=devices,
+        )
+        return made.module
+
     def rebuild(seed: int) -> nn.Module:
         sizes = built.sizes
         again = construct(
@@ -93,6 +109,7 @@ def subject_of(prepared: Prepared) -> Subject:
         type(prepared.module).__name__,
         built.target.environment.active,
         rebuild if request.state_dict is None and isinstance(built.target.factory, type) else None,
+        elsewhere=elsewhere if devices else None,
     )
 
 

@@ -90,7 +90,8 @@ class Subject:
     `S`, `C` or None). `causal` is what the user said is meant: True, False, or None when nothing was said.
     `guessed` are arguments that nobody gave. `environment` wraps each call of the user's code. `rebuild`
     constructs the module anew with other random numbers, where that is possible. `part` is set where the
-    module is one attention of a larger target.
+    module is one attention of a larger target. `elsewhere` constructs the module on the meta device, where
+    its constructor takes a device that nobody gave.
     """
 
     module: nn.Module
@@ -105,6 +106,7 @@ class Subject:
     environment: Callable[[], Any] = nullcontext
     rebuild: Callable[[int], nn.Module] | None = field(default=None, repr=False)
     part: Part | None = field(default=None, repr=False)
+    elsewhere: Callable[[], nn.Module | None] | None = field(default=None, repr=False)
 
     @property
     def arguments(self) -> dict[str, Any]:

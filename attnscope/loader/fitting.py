@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from attnscope.loader.sizes import as_size
 from attnscope.recorder.preserve import seed_torch
 
 _ROUNDS = 6
+_LIKELY = 12
 _ON_FAILURE = (
     *ROPE,
     "positions",
@@ -158,11 +160,13 @@ def descend(search: Search, outcome: Outcome, required: bool = False) -> Outcome
     With `required`, those that have a default are left out.
     """
     best = outcome
+    few = any(p.role in MASKS for p in search.parameters)  # at first the likely masks: others may be to blame
     for _ in range(_ROUNDS):
         before = best.progress
         for group in _groups(search, required):
             parameters = [search.by_name[n] for n in group]
-            for options in zip(*(options_of(search, p) for p in parameters), strict=False):
+            most = _LIKELY if few and parameters[0].role in MASKS else None
+            for options in islice(zip(*(options_of(search, p) for p in parameters), strict=False), most):
                 if search.spent:
                     return best
                 choice = {**search.choice, **dict(zip(group, options, strict=True))}
@@ -178,7 +182,9 @@ def descend(search: Search, outcome: Outcome, required: bool = False) -> Outcome
                 if parameters[0].role in ROPE and not tried.ran:
                     _learn_dims(search, tried)
         if best.progress <= before:
-            break
+            if not few:
+                break
+            few = False
     return best
 
 

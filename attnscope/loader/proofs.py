@@ -34,7 +34,9 @@ def prove_main(search: Search, outcome: Outcome) -> Outcome:
     if main not in _MAINS or other is None or outcome.output is None or search.main in search.given:
         return outcome
     frame = search.frame
-    lengths = outcome.output.shape[:-1]
+    lengths = list(outcome.output.shape[:-1])
+    if frame.B in lengths:
+        lengths.remove(frame.B)
     if frame.T in lengths or frame.T - 1 in lengths or frame.S not in lengths:
         return outcome
     kept = search.main, dict(search.choice), dict(search.widths), dict(search.vocabularies), frame

@@ -1,0 +1,92 @@
+"""Encoders and decoders are constructed of their parts and called with two sequences; defaults stay."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from attnscope.loader import Built, construct, load_target, make_inputs
+from attnscope.targets import Request, prepare
+
+HERE = Path(__file__).parent / "fixtures"
+ALLOWED = "bool, True = may attend"
+
+CALLS = [
+    ("EncoderLayer", f"x=[B 2, T 7, C 32], mask: [1, T, T] {ALLOWED}", True),
+    ("Encoder", f"x=[B 2, T 7, C 32], mask: [1, T, T] {ALLOWED}", True),
+    (
+        "DecoderLayer",
+        "x=[B 2, T 7, C 32], memory=[B 2, S 5, C 32], "
+        f"src_mask: [B, 1, S] {ALLOWED}, tgt_mask: [1, T, T] {ALLOWED}",
+        True,
+    ),
+    (
+        "EncoderDecoder",
+        "tgt=[B 2, T 7] token ids, src=[B 2, S 5] token ids, "
+        f"src_mask: [B, 1, S] {ALLOWED}, tgt_mask: [1, T, T] {ALLOWED}",
+        True,
+    ),
+    (
+        "build",
+        "tgt=[B 2, T 7] token ids, src=[B 2, S 5] token ids, "
+        f"src_mask: [B, 1, S] {ALLOWED}, tgt_mask: [1, T, T] {ALLOWED}",
+        True,
+    ),
+    ("Padded", "trg=[B 2, T 7] token ids, src=[B 2, S 5] token ids", None),
+    ("Forecast", "target=[S 5, B 2, C 24], inputs=[T 7, B 2, C 24]", False),
+]
+
+
+def build(name: str) -> Built:
+    return construct(load_target(f"{HERE / 'translators.py'}:{name}", console_err=io.StringIO()))
+
+
+@pytest.mark.parametrize(("name", "says", "causal"), CALLS, ids=[name for name, _, _ in CALLS])
+def test_two_sequences_and_their_masks(name: str, says: str, causal: bool | None) -> None:
+    built = build(name)
+    assert built.error is None
+    call = make_inputs(built)
+    assert (call.error, call.guesses, call.causal) == (None, says, causal)
+
+
+def test_parts_are_made_as_the_file_makes_them() -> None:
+    built = build("EncoderDecoder")
+    assert built.guesses == (
+        "encoder=Encoder decoder=DecoderLayer src_embed=Embedding tgt_embed=Embedding (constructor)"
+    )
+    assert isinstance(built.module, nn.Module) and len(built.module.encoder.layers) == 2  # type: ignore[union-attr]
+
+
+def test_ids_that_are_made_do_not_mean_padding() -> None:
+    built = build("Padded")
+    call = make_inputs(built)
+    assert built.arguments["src_pad_idx"] == 0
+    assert all(bool((value != 0).all()) for value in call.args)
+
+
+@pytest.mark.parametrize(
+    ("cls", "args"),
+    [
+        ("MultiheadAttention", ("embed_dim=16", "num_heads=2")),
+        ("TransformerEncoderLayer", ("d_model=16", "nhead=2", "dim_feedforward=32")),
+        (
+            "Transformer",
+            ("d_model=16", "nhead=2", "dim_feedforward=32", "num_encoder_layers=1", "num_decoder_layers=1"),
+        ),
+    ],
+)
+def test_pytorchs_own_layers_take_tokens_first(cls: str, args: tuple[str, ...]) -> None:
+    made = prepare(Request(f"torch.nn:{cls}", args), [7, 1, 4])
+    assert made.crash is None and made.call is not None and made.call.layout == "tbc"
+    main = {**dict(zip(made.call.names, made.call.args, strict=True))}
+    assert {tuple(x.shape) for n, x in main.items() if made.call.axes[n] == ("T", "B", "C")} == {(3, 1, 16)}
+
+
+def test_a_layout_is_proved_with_two_entries_where_one_text_is_shown() -> None:
+    call = make_inputs(build("Forecast"), text_tokens=[3, 4, 3], batch=1)
+    assert call.layout == "tbc" and call.batch == 1
+    assert isinstance(call.args[0], torch.Tensor) and call.args[0].shape == (3, 1, 24)
