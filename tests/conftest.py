@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 
 from attnscope.cli.boundary import run
 from attnscope.strict import SWITCH
+
+# Before torch is imported: tensors here are tiny, and more threads than workers only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
