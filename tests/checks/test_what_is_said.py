@@ -51,7 +51,7 @@ class CrossAttention(nn.Module):
         self.q = nn.Linear(d_model, d_model)
         self.kv = nn.Linear(d_ctx, 2 * d_model)
 
-    def forward(self, x, context, mask=None):
+    def forward(self, x, context, mask):
         B, T, C = x.shape
         S = context.shape[1]
         q = self.q(x).view(B, T, self.h, -1).transpose(1, 2)
@@ -59,8 +59,7 @@ class CrossAttention(nn.Module):
         k = k.view(B, S, self.h, -1).transpose(1, 2)
         v = v.view(B, S, self.h, -1).transpose(1, 2)
         s = q @ k.mT / (C // self.h) ** 0.5
-        if mask is not None:
-            s = s.masked_fill(~mask[:, None, :], float("-inf"))
+        s = s.masked_fill(~mask[:, None, :], float("-inf"))
         return (s.softmax(-1) @ v).transpose(1, 2).reshape(B, T, C)
 """
 
@@ -69,4 +68,4 @@ def test_a_mask_that_is_made_has_no_axis_too_many(tmp_path: Path, cli: Callable[
     (tmp_path / "cross.py").write_text(CROSS)
     done = cli("check", f"{tmp_path / 'cross.py'}:CrossAttention", "--format", "json")
     assert done.code == 0, done
-    assert "mask: [1, T, T] bool" in done.out
+    assert "mask: [B, 1, S] bool" in done.out
