@@ -259,7 +259,19 @@ def meant(scale: Scale, one: Map, lab: Lab) -> set[Kind]:
     projected = made & {"linear", "matmul", "mm", "bmm", "einsum", "addmm"}
     if not projected or any(kind in ("argument", "embedding") or kind.startswith("conv") for kind in made):
         kinds.add("raw")
-    scores = lineage.offspring(product.event)
+    kinds |= added(one, lab)
+    if not kinds and _shares_its_line(scale, lab):
+        kinds.add("given bias")
+    return kinds
+
+
+def added(one: Map, lab: Lab) -> set[Kind]:
+    """What is added to the scores, other than a mask: a learned bias, or one that was handed in."""
+    found, lineage = one.found, lab.lineage
+    if found.product is None:
+        return set()
+    kinds: set[Kind] = set()
+    scores = lineage.offspring(found.product.event)
     arguments = {serial for _, serial in lab.recording.arguments}
     for index in lineage.score_path(found) or []:
         event = lineage.events[index]
@@ -277,6 +289,21 @@ def meant(scale: Scale, one: Map, lab: Lab) -> set[Kind]:
             elif sources & arguments and _many_valued(held(lab, ref)):
                 kinds.add("given bias")
     return kinds
+
+
+def _shares_its_line(scale: Scale, lab: Lab) -> bool:
+    """Whether another attention of the target, made by the same line of source, adds a learned bias: T5's
+    later layers and its cross-attention leave to the first layer what shows that no scale is meant."""
+    whole: Lab | None = lab.subject.part.whole if lab.subject.part is not None else lab
+    line = lab.span(scale.event)
+    if whole is None or line is None:
+        return False
+    return any(
+        one.found.product is not None
+        and whole.span(one.found.product.event) == line
+        and "bias" in added(one, whole)
+        for one in whole.maps
+    )
 
 
 def _many_valued(values: Any) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from attnscope.checks.as216_no_gradient import _total
 from attnscope.checks.lab import Lab
 from attnscope.checks.sharing import kept_outside
-from attnscope.checks.subject import Subject, cloned, copied, quiet, seeded
+from attnscope.checks.subject import Subject, cloned, copied, parts, quiet, seeded
 from attnscope.crashes import Crash, diagnose
 from attnscope.diagnostic import Diagnostic, Tried
 from attnscope.loader.expressions import words
@@ -279,10 +279,24 @@ def run_phases(lab: Lab) -> Iterator[Diagnostic | Tried]:
             yield Tried(name, why, False, status="not tried")
             continue
         found = phase(lab)
+        device = kept_device(lab.subject.module) if phase is move_crash and found is not None else None
+        if device is not None:
+            why = f"not tried: `{device}` keeps the device that the module was made for"
+            yield Tried(name, why, False, status="not tried")
+            continue
         if name != "state_dict" or found is not None:
             yield Tried(name, "runs" if found is None else "raises", found is None)
         if found is not None:
             yield from found
+
+
+def kept_device(module: nn.Module) -> str | None:
+    """An attribute that holds a device: the module makes its tensors there, and is made anew to be moved."""
+    for path, part in parts(module):
+        for name, value in list(vars(part).items()):
+            if isinstance(value, torch.device) or (type(value) is str and value in ("cpu", "cuda", "mps")):
+                return f"{path}.{name}" if path else name
+    return None
 
 
 def _raised(error: BaseException | None) -> str:

@@ -174,6 +174,14 @@ def _role(name: str, bases: tuple[str, ...], usage: Usage) -> str | None:
     )
 
 
+def is_described(annotation: Any, module: ModuleType) -> bool:
+    """Whether an annotation names a dataclass or a named tuple: its fields say what is to be made."""
+    if annotation is inspect.Parameter.empty:
+        return False
+    found = _annotated(annotation, module)
+    return isinstance(found, type) and (dataclasses.is_dataclass(found) or hasattr(found, "_field_defaults"))
+
+
 def _annotated(annotation: Any, module: ModuleType) -> Any:
     if isinstance(annotation, str):
         try:

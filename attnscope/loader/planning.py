@@ -95,7 +95,8 @@ def make_plan(
             continue
         bases = configs.read_names(name, usage)
         reads = bool(local.attributes.get(name) or local.keys.get(name)) and _is_object(name, p, local)
-        as_config = (is_config_name(name) or reads or name in fields) and not _is_plain(p)
+        described = configs.is_described(p.annotation, target.module)
+        as_config = (is_config_name(name) or reads or described or name in fields) and not _is_plain(p)
         if (
             as_config
             and (p.default is EMPTY or p.default is None or name in fields)
