@@ -1,0 +1,71 @@
+"""What one attention shows counts for others of the same source; a module that keeps its device stays."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attnscope
+
+
+class Relative(nn.Module):
+    """Without 1/√D, as in T5: only layers with a table of their own add a learned bias of distance."""
+
+    def __init__(self, biased: bool) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(16, 16, bias=False) for _ in range(3))
+        self.table = nn.Embedding(32, 2) if biased else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, c = x.shape
+        q, k, v = (f(x).view(b, t, 2, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+        scores = q @ k.transpose(-2, -1)
+        if self.table is not None:
+            place = torch.arange(t, device=x.device)
+            scores = scores + self.table(place[None, :] - place[:, None] + 16).permute(2, 0, 1)
+        scores = scores.masked_fill(torch.ones(t, t, device=x.device).triu(1).bool(), float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
+
+
+class Stack(nn.Module):
+    def __init__(self, *biased: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Relative(one) for one in biased])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+@pytest.mark.parametrize(("biased", "severity"), [((True, False), "note"), ((False, False), "error")])
+def test_a_bias_in_one_layer_speaks_for_the_line_of_source(biased: tuple[bool, ...], severity: str) -> None:
+    report = attnscope.check(Stack(*biased), torch.randn(2, 7, 16))
+    assert [(one.code, one.severity) for one in report.findings] == [("AS208", severity)]
+
+
+class Placed(nn.Module):
+    """Makes its mask where it was told to live."""
+
+    def __init__(self, device: str | None = None) -> None:
+        super().__init__()
+        self.proj = nn.Linear(16, 48)
+        if device is not None:
+            self.place = device
+
+    def forward(self, x: Tensor) -> Tensor:
+        t = x.shape[1]
+        q, k, v = (u.view(*u.shape[:2], 2, 8).transpose(1, 2) for u in self.proj(x).chunk(3, -1))
+        hidden = torch.ones(t, t, device=getattr(self, "place", "cpu")).triu(1).bool()
+        scores = (q @ k.mT / 8**0.5).masked_fill(hidden, float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_a_module_that_keeps_its_device_is_not_moved() -> None:
+    kept = attnscope.check(Placed("cpu"), torch.randn(2, 7, 16))
+    (row,) = [one for one in kept.tried if one.name == "move to another device"]
+    assert row.result == "not tried: `place` keeps the device that the module was made for"
+    assert not kept.findings
+    lost = attnscope.check(Placed(), torch.randn(2, 7, 16))
+    assert [(one.code, one.severity) for one in lost.findings] == [("AS119", "error")]

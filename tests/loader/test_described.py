@@ -1,0 +1,36 @@
+"""An annotation with a dataclass says what a constructor wants, whatever its argument is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SOURCE = """
+from dataclasses import dataclass
+from torch import nn
+from torch.nn import functional as F
+
+@dataclass
+class Dims:
+    n_state: int
+    n_head: int
+
+class Attention(nn.Module):
+    def __init__(self, dims: Dims):
+        super().__init__()
+        self.dims = dims
+        self.qkv = nn.Linear(self.dims.n_state, 3 * self.dims.n_state)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (u.view(b, t, self.dims.n_head, -1).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+"""
+
+
+def test_a_dataclass_is_made_of_its_fields(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    (tmp_path / "dims.py").write_text(SOURCE)
+    body = cli("check", f"{tmp_path / 'dims.py'}:Attention", "--format", "json").json
+    assert not body["findings"]
+    assert "dims.n_state=24" in " ".join(body["model"]["guesses"])
