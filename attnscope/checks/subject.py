@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -229,7 +230,10 @@ def copied(module: nn.Module) -> nn.Module | None:
 
 
 def cloned(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """The same arguments with tensors copied; one tensor given twice stays one, dicts and lists are new."""
+    """The same arguments with tensors copied; one tensor given twice stays one, dicts and lists are new.
+
+    So are objects that hold state, a cache for instance: each run must find them as the first one did.
+    """
     memo = {} if memo is None else memo
     if isinstance(value, Tensor):
         if id(value) not in memo:
@@ -239,7 +243,20 @@ def cloned(value: Any, memo: dict[int, Any] | None = None) -> Any:
         return type(value)(cloned(item, memo) for item in value)
     if type(value) is dict:
         return {key: cloned(item, memo) for key, item in value.items()}
+    if not isinstance(value, nn.Module | type) and not callable(value) and hasattr(value, "__dict__"):
+        if id(value) not in memo:
+            memo[id(value)] = _copied_object(value)
+        return memo[id(value)]
     return value
+
+
+def _copied_object(value: Any) -> Any:
+    try:
+        return deepcopy(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return value
 
 
 def _doubled(value: Any, memo: dict[int, Tensor]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,9 @@ from attnscope.loader.blame import Failure, code_of, said
 from attnscope.loader.call import CallInputs
 from attnscope.loader.expressions import printable
 from attnscope.loader.names import is_size
+from attnscope.loader.probe import user_frames
 from attnscope.loader.reading import kept_as_attributes, reads_alone
+from attnscope.source import node_at
 
 _MOST = 16
 _SIZE_VARIANTS = (1, 2)
@@ -86,9 +89,13 @@ def settled(first: Made, again: Callable[[Change], Made]) -> Made:
 
 
 def _read(made: Made) -> Change | None:
-    """A guess without a known role of which alone the failing operation has an operand."""
+    """A guess without a known role of which alone the failing operation has an operand.
+
+    Where a part of a guess is asked for that its type does not have, its role does not matter.
+    """
     built = made.built
-    unknown = {n: n for n, guess in built.guessed.items() if guess.role is None}
+    unasked = _asks_for_a_part(made.error)
+    unknown = {n: n for n, guess in built.guessed.items() if guess.role is None or unasked}
     target = built.target.factory
     constructor = code_of(getattr(target, "__init__", None) if isinstance(target, type) else target)
     given = {constructor: unknown} if constructor is not None else {}
@@ -97,6 +104,15 @@ def _read(made: Made) -> Change | None:
         given[forward] = kept_as_attributes(constructor, unknown)
     found = reads_alone(made.error, given) if unknown else None
     return Change((found,)) if found else None
+
+
+def _asks_for_a_part(error: BaseException | None) -> bool:
+    """`window[0]` or `dims.width` of something that has no parts: another type is meant."""
+    if not isinstance(error, TypeError | AttributeError):
+        return False
+    frames = user_frames(error)
+    place = node_at(frames[-1][0].f_code, frames[-1][2]) if frames else None
+    return place is not None and isinstance(place[1], ast.Subscript | ast.Attribute)
 
 
 def _gets_further(first: Made, other: Made, unknown: bool) -> bool:
@@ -116,6 +132,8 @@ def _changes(made: Made) -> list[Change]:
     found = [Change(sizes, built.variant, fixed=given)] if given else []
     found += [Change(sizes, variant) for variant in variants]
     for name, guess in guessed.items():
+        if name in sizes and _asks_for_a_part(made.error):
+            found.append(Change((name,), built.variant, {name: (guess.value, guess.value)}, unknown=True))
         if name not in sizes:
             unknown = guess.role is None or guess.value is None
             found += [
