@@ -220,11 +220,12 @@ def _attempt(recipe: _Recipe, plan: Plan, sizes: Sizes, bounded: bool) -> Built:
         arguments, guessed = run_user_code(environment, made)
         _replace(target, arguments, guessed, recipe.instead)
         built.arguments = arguments
-        _note_guesses(built, guessed, plan)
-        with limited(_SECONDS) if bounded else contextlib.nullcontext():
-            make = partial(make_module, target, plan, arguments, recipe.seed)
-            built.module = built.root = run_user_code(environment, make)
-        _note_guesses(built, guessed, plan)  # a config remembers what was read of it
+        try:
+            with limited(_SECONDS) if bounded else contextlib.nullcontext():
+                make = partial(make_module, target, plan, arguments, recipe.seed)
+                built.module = built.root = run_user_code(environment, make)
+        finally:
+            _note_guesses(built, guessed, plan)  # a config remembers what was read of it
     except (KeyboardInterrupt, UsageError):
         raise
     except TookTooLongError as error:

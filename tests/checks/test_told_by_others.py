@@ -45,6 +45,43 @@ def test_a_bias_in_one_layer_speaks_for_the_line_of_source(biased: tuple[bool, .
     assert [(one.code, one.severity) for one in report.findings] == [("AS208", severity)]
 
 
+class Store:
+    """A cache as an object: each call adds its keys and values to what it holds."""
+
+    def __init__(self) -> None:
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+
+class Cached(Relative):
+    def forward(self, x: Tensor, store: Store | None = None) -> Tensor:
+        b, t, c = x.shape
+        q, k, v = (f(x).view(b, t, 2, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+        if store is not None:
+            store.keys.append(k)
+            store.values.append(v)
+            k, v = torch.cat(store.keys, 2), torch.cat(store.values, 2)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return y.transpose(1, 2).reshape(b, t, c)
+
+
+class Keeping(nn.Module):
+    """Makes a cache for each of its layers, as models do that can go on from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Cached(False), Cached(False)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x, Store())
+        return x
+
+
+def test_each_run_finds_a_cache_as_the_first_one_did() -> None:
+    assert not attnscope.check(Keeping(), torch.randn(2, 7, 16)).findings
+
+
 class Placed(nn.Module):
     """Makes its mask where it was told to live."""
 

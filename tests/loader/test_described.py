@@ -34,3 +34,45 @@ def test_a_dataclass_is_made_of_its_fields(tmp_path: Path, cli: Callable[..., An
     body = cli("check", f"{tmp_path / 'dims.py'}:Attention", "--format", "json").json
     assert not body["findings"]
     assert "dims.n_state=24" in " ".join(body["model"]["guesses"])
+
+
+PARTS = """
+from torch import nn
+
+class Window(nn.Module):
+    def __init__(self, dim, window_size):
+        super().__init__()
+        self.window_size = window_size
+        self.places = self.window_size[0] * self.window_size[1]
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.proj(x)
+
+class Nested(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.proj = nn.Linear(config.hidden_size, config.transformer["heads"])
+
+    def forward(self, x):
+        return self.proj(x)
+"""
+
+
+def test_a_pair_is_tried_where_a_part_of_a_number_is_asked_for(
+    tmp_path: Path, cli: Callable[..., Any]
+) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    body = cli("check", f"{tmp_path / 'parts.py'}:Window", "--format", "json").json
+    assert not body["findings"]
+    assert "window_size=(16, 16)" in " ".join(body["model"]["guesses"])
+
+
+def test_a_guess_that_has_no_parts_is_not_the_fault_of_the_module(
+    tmp_path: Path, cli: Callable[..., Any]
+) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    result = cli("check", f"{tmp_path / 'parts.py'}:Nested")
+    assert (result.code, result.out) == (2, "")
+    assert "`Nested` raises TypeError: 'NoneType' object is not subscriptable at parts.py:17" in result.err
+    assert "--arg config.transformer=…" in result.err
