@@ -37,6 +37,7 @@ def test_a_dataclass_is_made_of_its_fields(tmp_path: Path, cli: Callable[..., An
 
 
 PARTS = """
+import torch
 from torch import nn
 
 class Window(nn.Module):
@@ -48,6 +49,14 @@ class Window(nn.Module):
 
     def forward(self, x):
         return self.proj(x)
+
+class Graph(nn.Module):
+    def __init__(self, nfeat, nclass):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size=(nfeat, nclass)))
+
+    def forward(self, x):
+        return x @ self.weight
 
 class Nested(nn.Module):
     def __init__(self, config):
@@ -74,5 +83,12 @@ def test_a_guess_that_has_no_parts_is_not_the_fault_of_the_module(
     (tmp_path / "parts.py").write_text(PARTS)
     result = cli("check", f"{tmp_path / 'parts.py'}:Nested")
     assert (result.code, result.out) == (2, "")
-    assert "`Nested` raises TypeError: 'NoneType' object is not subscriptable at parts.py:17" in result.err
+    assert "`Nested` raises TypeError: 'NoneType' object is not subscriptable at parts.py:26" in result.err
     assert "--arg config.transformer=…" in result.err
+
+
+def test_sizes_without_a_known_name_are_tried_together(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    body = cli("check", f"{tmp_path / 'parts.py'}:Graph", "--format", "json").json
+    assert not [one for one in body["findings"] if one["severity"] == "error"]
+    assert "nfeat=24 nclass=24" in " ".join(body["model"]["guesses"])
