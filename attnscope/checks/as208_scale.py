@@ -262,7 +262,21 @@ def meant(scale: Scale, one: Map, lab: Lab) -> set[Kind]:
     kinds |= added(one, lab)
     if not kinds and _shares_its_line(scale, lab):
         kinds.add("given bias")
+    if kinds == {"factor"} and _alone(scale, lab):
+        return set()
     return kinds
+
+
+def _alone(scale: Scale, lab: Lab) -> bool:
+    """Whether every other attention of the target that can be judged is scaled by its 1/√D: an explicit
+    factor of 1 is then no design."""
+    whole: Lab | None = lab.subject.part.whole if lab.subject.part is not None else None
+    if whole is None:
+        return False
+    scales = [found for one in whole.maps if (found := scale_of(one, whole)) is not None]
+    others = [one for one in scales if not math.isclose(one.found, scale.found, rel_tol=1e-2)]
+    right = all(math.isclose(one.found, one.size**-0.5, rel_tol=1e-2) for one in others)
+    return right and 2 * len(others) > len(scales)
 
 
 def added(one: Map, lab: Lab) -> set[Kind]:

@@ -45,6 +45,25 @@ def test_a_bias_in_one_layer_speaks_for_the_line_of_source(biased: tuple[bool, .
     assert [(one.code, one.severity) for one in report.findings] == [("AS208", severity)]
 
 
+class Fused(nn.Module):
+    def __init__(self, scale: float | None) -> None:
+        super().__init__()
+        self.qkv, self.scale = nn.Linear(16, 48), scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (u.view(*u.shape[:2], 2, 8).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
+        return x + y.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize(("scales", "severity"), [((None, 1.0, None), "error"), ((1.0, 1.0, 1.0), "note")])
+def test_an_explicit_one_among_scaled_layers_is_no_design(
+    scales: tuple[float | None, ...], severity: str
+) -> None:
+    report = attnscope.check(nn.Sequential(*map(Fused, scales)), torch.randn(2, 7, 16))
+    assert [(one.code, one.severity) for one in report.findings] == [("AS208", severity)]
+
+
 class Store:
     """A cache as an object: each call adds its keys and values to what it holds."""
 
