@@ -232,7 +232,7 @@ def copied(module: nn.Module) -> nn.Module | None:
 def cloned(value: Any, memo: dict[int, Any] | None = None) -> Any:
     """The same arguments with tensors copied; one tensor given twice stays one, dicts and lists are new.
 
-    So are objects that hold state, a cache for instance: each run must find them as the first one did.
+    So are objects that hold state, a cache or a module: each run must find them as the first one did.
     """
     memo = {} if memo is None else memo
     if isinstance(value, Tensor):
@@ -243,7 +243,8 @@ def cloned(value: Any, memo: dict[int, Any] | None = None) -> Any:
         return type(value)(cloned(item, memo) for item in value)
     if type(value) is dict:
         return {key: cloned(item, memo) for key, item in value.items()}
-    if not isinstance(value, nn.Module | type) and not callable(value) and hasattr(value, "__dict__"):
+    holds_state = not isinstance(value, type) and not callable(value) and hasattr(value, "__dict__")
+    if isinstance(value, nn.Module) or holds_state:
         if id(value) not in memo:
             memo[id(value)] = _copied_object(value)
         return memo[id(value)]

@@ -101,6 +101,28 @@ def test_each_run_finds_a_cache_as_the_first_one_did() -> None:
     assert not attnscope.check(Keeping(), torch.randn(2, 7, 16)).findings
 
 
+class Helper(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, dropout: nn.Module) -> Tensor:
+        scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), float("-inf"))
+        return dropout(scores.softmax(-1)) @ v
+
+
+class HandsItsDropout(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+        self.helper, self.dropout = Helper(), nn.Dropout(0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.helper(self.q(x), self.k(x), self.v(x), self.dropout)
+
+
+def test_a_module_that_is_handed_over_is_in_the_mode_of_the_others() -> None:
+    stack = nn.Sequential(HandsItsDropout(), HandsItsDropout())
+    assert not attnscope.check(stack, torch.randn(2, 7, 16)).findings
+
+
 class Placed(nn.Module):
     """Makes its mask where it was told to live."""
 
