@@ -169,6 +169,8 @@ def _construct(recipe: _Recipe, scaled: bool) -> Built:
     make = partial(make_plan, target, given, fields, recipe.usage, scaled=scaled)
     plan = run_user_code(target.environment, make)
     plan.fixed = {**recipe.fixed, **plan.fixed}
+    devices = [value for name, value in recipe.instead.items() if plan.roles.get(name) == "device"]
+    plan.device = devices[0] if devices else "cpu"
     guessing = bool(plan.roles.keys() | plan.configs.keys() | plan.globals.keys())
     # Whoever gives arguments knows what they cost; defaults and sizes of ours must come to an end.
     plan.limit = None if scaled or (given and not guessing) else _MOST_NUMBERS
@@ -177,7 +179,11 @@ def _construct(recipe: _Recipe, scaled: bool) -> Built:
     failed: Built | None = None
     one = recipe.variant or recipe.instead
     for variant in [recipe.variant] if one else range(tries + 1):
-        if variant == tries and not (_turn_flag(plan, first) or _fill_optional(target, plan, first)):
+        if (
+            variant == tries
+            and not one
+            and not (_turn_flag(plan, first) or _fill_optional(target, plan, first))
+        ):
             break
         sizes = solve(
             plan.fixed,

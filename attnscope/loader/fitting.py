@@ -171,7 +171,8 @@ def descend(search: Search, outcome: Outcome, required: bool = False) -> Outcome
                     return best
                 choice = {**search.choice, **dict(zip(group, options, strict=True))}
                 tried = search.try_choice(choice)
-                better = tried.ran or (tried.progress > best.progress and parameters[0].role != "other")
+                told = parameters[0].role != "other" or parameters[0].name in tried.first
+                better = tried.ran or (tried.progress > best.progress and told)
                 if better:
                     search.choice, best = choice, tried
                     best = fit_widths(search, best) if not best.ran else best

@@ -26,7 +26,6 @@ _COPIERS = {"deepcopy", "clones", "get_clones", "_get_clones", "ModuleList", "Se
 _PLAIN = (int, float, bool, str, "int", "float", "bool", "str")
 _FORWARD = ("ff", "ffn", "mlp")
 _WORDS = {"attn": "attention", "emb": "embed", **dict.fromkeys(_FORWARD, "feedforward")}
-_SIZES = ("C", "H", "D", "ffn", "layers", "vocab")
 
 
 @dataclass
@@ -124,7 +123,7 @@ def takes_module(name: str, p: inspect.Parameter, uses: Uses, module: ModuleType
         return True
     if uses.calls or uses.copied or uses.made:
         return role_of(name) not in ("device", "dtype")
-    return bool(_USUAL.search(name.lower())) and role_of(name) not in _SIZES
+    return bool(_USUAL.search(name.lower())) and (role_of(name) is None or name.endswith("proj"))
 
 
 def plan_module(name: str, p: inspect.Parameter, uses: Uses, target: Target) -> Inner:

@@ -63,6 +63,8 @@ def arguments_for(
             value = sizes.value(role)
         elif role == "pair":
             value = (4, 4)
+        elif role == "device":
+            value = plan.device
         else:
             value = plain_value(role)
         if value is None and name in plan.flags:
@@ -127,7 +129,7 @@ def _constructed(cls: type[nn.Module], sizes: Sizes, target: Target, outer: Plan
     own = replace(target, factory=cls, name=cls.__name__)
     plan = make_plan(own, {}, {}, depth=depth + 1, scaled=outer.scaled)
     modules = {name: _make_inner(inner, sizes, own, plan, depth + 1) for name, inner in plan.modules.items()}
-    plan.modules, plan.makers = {}, ()
+    plan.modules, plan.makers, plan.device = {}, (), outer.device
     arguments, _ = arguments_for(own, plan, {}, sizes)
     return cls(**{**arguments, **modules})
 

@@ -155,7 +155,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (r"(mlp|expansion|ffn?)_?(ratio|mult|factor)", "fourf"),
         (r"n_?layers?$|(num|n)_.*layers?$|(num|n)_.*blocks?$|_layers$|_depth$", "layers"),
-        (r"vocab|num_tokens|n_tokens|ntoken|num_embeddings|token_size|dict_size", "vocab"),
+        (r"vocab|(^|_)voc(_|$)|num_tokens|n_?tokens?$|num_embeddings|token_size|dict_size", "vocab"),
         (
             r"block_?size|context|ctx|(max|seq).*(len|pos|tok|seq|size)|(len|length)$|n_?positions?|num_?positions?|maxlen|^max_t|max_position|window|n_seq|num_patches|seq_?len|^len|length",
             "T",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import torch
+from torch import nn
 
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles, rotary
@@ -91,6 +92,8 @@ def mask_options(search: Search, p: roles.Parameter, pattern: str = "causal") ->
         import ast
 
         prior = roles.mask_convention(ast.unparse(search.built.target.tree), p.name)
+    if prior is None and any(isinstance(part, nn.MultiheadAttention) for part in search.module.modules()):
+        prior = "blocked"  # what PyTorch's own layers take
     block = [cand.block_mask()] if "flex_attention" in search.source and pattern == "causal" else []
     options: list[Candidate] = []
     for over, keys in _masked_sequences(search, p):

@@ -40,6 +40,7 @@ class Plan:
     flags: set[str] = field(default_factory=set)
     given: frozenset[str] = frozenset()
     scaled: bool = False
+    device: str = "cpu"
     limit: int | None = None
 
 
@@ -119,6 +120,9 @@ def make_plan(
         if p.default is not EMPTY and not unnumbered and not shrunk:
             plan.values[name] = p.default
             _fix(plan, name, p.default, local)
+            continue
+        if role in (None, "none") and name in local.literals:
+            plan.values[name] = local.literals[name]
             continue
         plan.roles[name] = role
         if isinstance(p.annotation, type) and issubclass(p.annotation, enum.Enum):
@@ -248,7 +252,8 @@ def _constructor_bodies(target: Target) -> list[ast.FunctionDef]:
 
 def _role(name: str, p: inspect.Parameter, usage: Usage) -> str | None:
     named, used = role_of(name), usage.roles.get(name)
-    if is_size(used) and (not is_size(named) or used == "T" or len(name) == 1):
+    entries = used == "vocab" and named == "C"  # an `input_dim` that an embedding has
+    if is_size(used) and (not is_size(named) or used == "T" or entries or len(name) == 1):
         return used
     if name in usage.pairs and named in ("T", "image", "patch"):
         return "pair"

@@ -94,6 +94,7 @@ _TIME = {
     "s",
 }
 _BATCH = {"b", "bsz", "bs", "batch", "batch_size", "n", "nbatches", "bsize", "batchsize"}
+_HEADS = {"h", "nh", "heads", "head", "n_head", "n_heads", "num_heads", "g"}
 _IMAGE = {"h", "w", "height", "width", "hh", "ww", "x", "y"}
 
 
@@ -129,7 +130,7 @@ class Unpacked:
                 and low[3] not in ("d", "hd", "dim", "head_dim", "t", "n")
             ):
                 return "bhwc"
-            return "heads"
+            return "bthd" if low[1] in _TIME and low[2] in _HEADS else "heads"
         if self.rank == 3:
             return "tbc" if low[0] in _TIME and low[1] in _BATCH and low[0] not in ("n",) else "btc"
         return "nc" if self.rank == 2 else None

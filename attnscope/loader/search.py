@@ -297,7 +297,11 @@ def _cannot_be_a_guess(error: BaseException | None, module: nn.Module) -> bool:
 def _image_size(built: Built) -> tuple[int, int, int] | None:
     """Channels, height and width where the constructor takes the size of an image."""
     side, channels = None, 3
-    for name, value in built.arguments.items():
+    settings = dict(built.arguments)
+    for value in built.arguments.values():
+        fields = getattr(value, "__dict__", {})
+        settings |= fields if isinstance(fields, dict) and not isinstance(value, (nn.Module, type)) else {}
+    for name, value in settings.items():
         role = role_of(name)
         if role == "image":
             side = (
