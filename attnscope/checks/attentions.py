@@ -205,7 +205,8 @@ def caught(lab: Lab, wanted: Sequence[int]) -> dict[int, tuple[tuple[Any, ...], 
     """The arguments of calls of the recorded run, from one more run of the target in its own type."""
     recording, alive = lab.recording, lab.alive
     turns = {call: (recording.path_of(call), _turn(recording, call)) for call in wanted}
-    module = copied(alive.module) or alive.module
+    made = copied(alive.module)
+    module = alive.module if made is None else made  # a module may define what its truth is
     modules = dict(parts(module))
     seen: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {}
     handles = []

@@ -9,18 +9,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from types import CellType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 _DEEPEST = 4
+Copied = TypeVar("Copied")
 
 
-def deep_copy(module: nn.Module) -> nn.Module:
-    """A deep copy in which functions that are kept as attributes hold the parts of the copy."""
+def deep_copy(value: Copied) -> Copied:
+    """A deep copy; in that of a module, functions that are kept as attributes hold the parts of the copy."""
     memo: dict[int, Any] = {}
-    made = copy.deepcopy(module, memo)
-    for part in made.modules():
+    made = copy.deepcopy(value, memo)
+    for part in made.modules() if isinstance(made, nn.Module) else ():
         for name, value in list(vars(part).items()):
             if isinstance(value, FunctionType):
                 part.__dict__[name] = _rebound(value, memo)

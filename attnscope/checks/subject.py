@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnscope.checks.sharing import deep_copy
+from attnscope.checks.sharing import Copied, deep_copy
 from attnscope.recorder.preserve import seed_torch, walk
 from attnscope.schema import Span
 
@@ -219,10 +218,10 @@ def seeded(seed: int) -> Iterator[None]:
             numpy.random.set_state(kept)
 
 
-def copied(module: nn.Module) -> nn.Module | None:
-    """A deep copy, or None where the module does not allow one."""
+def copied(value: Copied) -> Copied | None:
+    """A deep copy, or None where a module or an object does not allow one."""
     try:
-        return deep_copy(module)
+        return deep_copy(value)
     except KeyboardInterrupt:
         raise
     except BaseException:
@@ -246,18 +245,10 @@ def cloned(value: Any, memo: dict[int, Any] | None = None) -> Any:
     holds_state = not isinstance(value, type) and not callable(value) and hasattr(value, "__dict__")
     if isinstance(value, nn.Module) or holds_state:
         if id(value) not in memo:
-            memo[id(value)] = _copied_object(value)
+            made = copied(value)
+            memo[id(value)] = value if made is None else made
         return memo[id(value)]
     return value
-
-
-def _copied_object(value: Any) -> Any:
-    try:
-        return deepcopy(value)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        return value
 
 
 def _doubled(value: Any, memo: dict[int, Tensor]) -> Any:

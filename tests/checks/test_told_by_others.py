@@ -101,6 +101,16 @@ def test_each_run_finds_a_cache_as_the_first_one_did() -> None:
     assert not attnscope.check(Keeping(), torch.randn(2, 7, 16)).findings
 
 
+class Untrue(Keeping):
+    def __bool__(self) -> bool:
+        raise RuntimeError("a module is not asked for its truth")
+
+
+def test_no_module_is_asked_for_its_truth() -> None:
+    report = attnscope.check(Untrue(), torch.randn(2, 7, 16))
+    assert not report.findings and report.complete
+
+
 class Helper(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, dropout: nn.Module) -> Tensor:
         scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
