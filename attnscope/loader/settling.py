@@ -131,11 +131,12 @@ def _changes(made: Made) -> list[Change]:
     given = _given_sizes(made.call) if made.call is not None and sizes else {}
     found = [Change(sizes, built.variant, fixed=given)] if given else []
     found += [Change(sizes, variant) for variant in variants]
+    asked = _asks_for_a_part(made.error)
     absent = tuple(name for name, guess in guessed.items() if guess.value is None)
     if len(absent) > 1:  # what one of them needs to be, the others do as well
         found.append(Change(absent, built.variant, dict.fromkeys(absent, built.sizes.C), unknown=True))
     for name, guess in guessed.items():
-        if name in sizes and _asks_for_a_part(made.error):
+        if name in sizes and asked:
             found.append(Change((name,), built.variant, {name: (guess.value, guess.value)}, unknown=True))
         if name not in sizes:
             unknown = guess.role is None or guess.value is None

@@ -61,22 +61,14 @@ Row = tuple[Literal["held", "failed", "none", "missed"], str, str]
 
 def _rows(tried: Sequence[Tried], short: bool) -> list[Row]:
     """Mark, name and result of each row; what found nothing, and what does not apply, in one row each."""
-    rows: list[Row] = []
-    for one in tried:
-        if one.status == "done" and not one.held:
-            rows.append(("failed", one.name, one.result))
-        elif one.status == "not tried":
-            rows.append(("missed", one.name, one.result))
-    done = [one for one in tried if one.status == "done" and one.held]
-    if short and tried and tried[0].module:
-        if done:
-            rows.append(("held", f"{len(done)} held", ", ".join(one.name for one in done)))
-    else:
-        quiet = [one.name for one in done if one.result == NOTHING_FOUND]
-        order = [one for one in tried if one.status != "not applicable" and one.result != NOTHING_FOUND]
-        rows = [(_mark(one), one.name, one.result) for one in order]
-        if quiet:
-            rows.append(("held", NOTHING_FOUND, ", ".join(quiet)))
+    folded = bool(short and tried and tried[0].module)  # of many attentions: what held, in one row
+    held = [one for one in tried if _mark(one) == "held" and one.status == "done"]
+    apart = held if folded else [one for one in held if one.result == NOTHING_FOUND]
+    order = [one for one in tried if one.status != "not applicable" and one not in apart]
+    rows: list[Row] = [(_mark(one), one.name, one.result) for one in order]
+    if apart:
+        title = f"{len(apart)} held" if folded else NOTHING_FOUND
+        rows.append(("held", title, ", ".join(one.name for one in apart)))
     reasons: dict[str, list[str]] = {}
     for one in tried:
         if one.status == "not applicable":

@@ -21,6 +21,7 @@ from attnscope.reshaping.moves import (
     Impossible,
     NotKnown,
     Result,
+    getitem,
     listed,
 )
 from attnscope.reshaping.patterns import rearrange, repeat
@@ -189,8 +190,6 @@ class _Run:
         if isinstance(node.slice, ast.List) or any(isinstance(part, bool | str | tuple) for part in parts):
             raise self._odd(node)  # picking elements one by one is no view
         if isinstance(value, Strided):
-            from attnscope.reshaping.moves import getitem
-
             return self._step(f"[{_said(node.slice)}]", getitem, (value, index), {}, value)
         if not isinstance(value, tuple) or not isinstance(index, int | slice):
             raise self._odd(node)
@@ -207,7 +206,6 @@ class _Run:
         if name == "size" and subject is not None:
             return subject.shape[args[0]] if args else subject.shape
         if name in FUNCTIONS and subject is None:
-            kwargs = {("dim" if k == "axis" else k): v for k, v in kwargs.items()}
             return self._step(text, FUNCTIONS[name], args, kwargs, self.input)
         pattern = next((arg for arg in args if isinstance(arg, str)), None)
         table: dict[str, Any] = EINOPS if name in EINOPS and pattern is not None else METHODS
