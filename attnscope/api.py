@@ -250,7 +250,7 @@ def trace_layer(
     import torch
 
     from attnscope.layers.stack import build, find_device
-    from attnscope.recorder.preserve import seed_torch
+    from attnscope.sandbox.state import random_state, seed_torch
 
     keep = keep or Keep(output=True)
     device = find_device(options.device)
@@ -267,14 +267,10 @@ def trace_layer(
         load_weights(model, state_dict)
         weights = f"weights from {state_dict}"
     model.train(train)
-    generator = torch.get_rng_state()
-    try:
+    with random_state(), torch.no_grad():  # nothing here needs a graph, which would keep every activation
         if train:
             seed_torch(options.seed)
-        with torch.no_grad():  # nothing here needs a graph, which would keep every activation alive
-            recording = _record(model, (x.to(device, dtype),), {}, keep, {"x": ("B", "T", "C")})
-    finally:
-        torch.set_rng_state(generator)
+        recording = _record(model, (x.to(device, dtype),), {}, keep, {"x": ("B", "T", "C")})
     if recording.error is not None:
         raise recording.error
     info = ModelInfo(
@@ -303,8 +299,8 @@ def trace_target(
     from attnscope.crashes import Crash, diagnose
     from attnscope.ignores import settled
     from attnscope.loader.importing import run_user_code
-    from attnscope.recorder.preserve import global_state, seed_torch
     from attnscope.recorder.recording import Recording
+    from attnscope.sandbox.state import global_state, seed_torch
     from attnscope.targets import prepare
 
     keep = keep or Keep(output=True)
@@ -470,10 +466,10 @@ class _LazyModel(ModelInfo):
 
 
 def _values(result: Any) -> Any:
-    from attnscope.recorder.record import _first_tensor
     from attnscope.recorder.tensors import to_numpy
+    from attnscope.sandbox.tensors import first_tensor
 
-    tensor = _first_tensor(result)
+    tensor = first_tensor(result)
     return None if tensor is None else to_numpy(tensor)
 
 

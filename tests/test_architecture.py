@@ -18,7 +18,7 @@ ROOT = Path(attnscope.__file__).parent
 RANKS = {
     0: "schema diagnostic comparison errors source strict",
     1: """text masks pooling codebook render selection ignores settings reshaping
-        recorder axes steps attention parallel""",
+        sandbox recorder axes steps attention parallel""",
     2: "layers loader inputs",
     3: "crashes targets checks",
     4: "runner equivalence api",
@@ -193,3 +193,20 @@ def test_a_trace_does_not_load_the_compiler() -> None:
     program = f"import sys\n{code}\nprint('torch._dynamo' in sys.modules, file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stderr.strip() == "False"
+
+
+# --- one room for each piece of knowledge ----------------------------------------------------------------
+
+ROOMS = {"sandbox": {"get_rng_state", "set_rng_state", "setrecursionlimit", "redirect_stdout"}}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_a_room_knows_stands_nowhere_else(room: str) -> None:
+    strangers = {
+        f"{name_of(path)}: {node.attr}"
+        for path in files()
+        if part(name_of(path)) != room
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in ROOMS[room]
+    }
+    assert not strangers

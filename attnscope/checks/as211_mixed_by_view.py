@@ -38,8 +38,8 @@ from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import leak_of
 from attnscope.checks.mixing import Mixing, mixing_of
 from attnscope.checks.places import num
-from attnscope.checks.subject import seeded
 from attnscope.diagnostic import Diagnostic, Label, Tried
+from attnscope.sandbox.state import seeded
 
 CODE = "AS211"
 

@@ -39,8 +39,10 @@ from torch import Tensor, nn
 from attnscope.checks.lab import Lab
 from attnscope.checks.phases import move_is_explained, moved_error
 from attnscope.checks.places import declared, num
-from attnscope.checks.subject import copied, parts, quiet, seeded
+from attnscope.checks.subject import parts
 from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
+from attnscope.sandbox.copying import copied
+from attnscope.sandbox.state import quiet, seeded
 
 CODE = "AS215"
 

@@ -37,8 +37,10 @@ from torch import Tensor, nn
 
 from attnscope.checks.lab import Lab
 from attnscope.checks.places import counted, declared, listed, reads_outside_constructor
-from attnscope.checks.subject import copied, parts, quiet, seeded
+from attnscope.checks.subject import parts
 from attnscope.diagnostic import Diagnostic, Label, Tried
+from attnscope.sandbox.copying import copied
+from attnscope.sandbox.state import quiet, seeded
 
 CODE = "AS216"
 

@@ -19,9 +19,10 @@ from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import SMALL, visible
 from attnscope.checks.maps import Map
 from attnscope.checks.sequences import kinds, same_tokens
-from attnscope.checks.subject import Kind, Part, Sibling, Subject, cloned, copied, names_of, parts
+from attnscope.checks.subject import Kind, Part, Sibling, Subject, names_of, parts
 from attnscope.recorder.record import Recording
 from attnscope.recorder.tensors import Ref
+from attnscope.sandbox.copying import cloned, copied
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.checks.lab import Lab
-from attnscope.checks.subject import Subject, cloned, copied, first_tensor, quiet, seeded
+from attnscope.checks.subject import Subject
+from attnscope.sandbox.copying import cloned, copied
+from attnscope.sandbox.state import quiet, seeded
+from attnscope.sandbox.tensors import first_tensor
 
 _MOST = 6  # so many arguments, flags and parts of a result are tried
 

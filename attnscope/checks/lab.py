@@ -21,11 +21,13 @@ from attnscope.checks.lineage import Lineage
 from attnscope.checks.living import enliven, is_garbage, named, parameters
 from attnscope.checks.maps import NOTHING, Map, build_maps
 from attnscope.checks.roles import together
-from attnscope.checks.subject import Outcome, Subject, copied, parts, quiet, seeded
+from attnscope.checks.subject import Outcome, Subject, parts
 from attnscope.recorder.capture import Capture
-from attnscope.recorder.preserve import preserved
 from attnscope.recorder.record import Recording
 from attnscope.recorder.record import record as _record
+from attnscope.sandbox.copying import copied
+from attnscope.sandbox.guard import preserved
+from attnscope.sandbox.state import quiet, seeded
 from attnscope.schema import Span
 from attnscope.steps import Steps
 

@@ -292,7 +292,7 @@ class Lineage:
 
     @cached_property
     def _leaves(self) -> dict[int, Tensor]:
-        from attnscope.recorder.preserve import walk
+        from attnscope.sandbox.guard import walk
 
         found: dict[int, Tensor] = {}
         for _, module in walk(self.recording.root):

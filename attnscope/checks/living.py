@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnscope.checks.subject import parts, seeded
+from attnscope.checks.subject import parts
+from attnscope.sandbox.state import seeded
 
 
 def parameters(module: nn.Module) -> Iterable[Tensor]:

@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from attnscope.checks.as216_no_gradient import _total
 from attnscope.checks.lab import Lab
-from attnscope.checks.sharing import kept_outside
-from attnscope.checks.subject import Subject, cloned, copied, parts, quiet, seeded
+from attnscope.checks.subject import Subject, parts
 from attnscope.crashes import Crash, diagnose
 from attnscope.diagnostic import Diagnostic, Tried
 from attnscope.loader.expressions import words
 from attnscope.recorder.record import record
+from attnscope.sandbox.copying import cloned, copied, kept_outside
+from attnscope.sandbox.state import quiet, seeded
+from attnscope.sandbox.tensors import tree_map
 from attnscope.schema import Step
 from attnscope.steps import Steps
 from attnscope.strict import passed_over
@@ -104,7 +106,7 @@ def _move(lab: Lab) -> tuple[BaseException | None, Any, tuple[Step, ...]]:
         try:
             module.to("meta")
             module.eval()
-            args, kwargs = _to_meta(subject.args), _to_meta(dict(subject.kwargs))
+            args, kwargs = (tree_map(lambda t: t.to("meta"), v) for v in (subject.args, dict(subject.kwargs)))
         except KeyboardInterrupt:
             raise
         except BaseException:
@@ -171,16 +173,6 @@ def _stayed_behind(error: BaseException) -> bool:
     return any(words in text for words in devices)
 
 
-def _to_meta(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.to("meta")
-    if type(value) in (tuple, list):
-        return type(value)(_to_meta(item) for item in value)
-    if type(value) is dict:
-        return {key: _to_meta(item) for key, item in value.items()}
-    return value
-
-
 def state_crash(lab: Lab) -> tuple[Diagnostic, ...] | None:
     """What saving the state and loading it again raised."""
     subject = lab.subject
@@ -218,13 +210,12 @@ def half_notes(lab: Lab) -> list[str]:
                 raise
             except BaseException:
                 continue
-        cast = replace(
-            lab.alive,
-            module=made,
-            args=tuple(_cast(value, dtype) for value in lab.alive.args),
-            kwargs={key: _cast(value, dtype) for key, value in lab.alive.kwargs.items()},
-        )
-        outcome = cast.run(fresh=False)
+
+        def cast(tensor: Tensor, dtype: torch.dtype = dtype) -> Tensor:
+            return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+        args, kwargs = tree_map(cast, lab.alive.args), tree_map(cast, dict(lab.alive.kwargs))
+        outcome = replace(lab.alive, module=made, args=args, kwargs=kwargs).run(fresh=False)
         if outcome.error is not None:
             first = words(outcome.error).strip().partition("\n")[0][:160]
             notes.append(f"in {name} the forward raises {type(outcome.error).__name__}: {first}")
@@ -233,14 +224,6 @@ def half_notes(lab: Lab) -> list[str]:
             if own is not None and not bool(own.isnan().any()):
                 notes.append(f"in {name} outputs are NaN")
     return notes
-
-
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if type(value) in (tuple, list):
-        return type(value)(_cast(item, dtype) for item in value)
-    return value
 
 
 def explain(

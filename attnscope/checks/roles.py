@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnscope.checks.lineage import SOURCES
-from attnscope.checks.subject import seeded
+from attnscope.sandbox.state import seeded
 
 if TYPE_CHECKING:
     from attnscope.checks.lab import Lab

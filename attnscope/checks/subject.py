@@ -8,11 +8,8 @@ itself stays there. Nothing here judges.
 from __future__ import annotations
 
 import inspect
-import random
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -20,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnscope.checks.sharing import Copied, deep_copy
-from attnscope.recorder.preserve import seed_torch, walk
+from attnscope.sandbox.copying import cloned, copied
+from attnscope.sandbox.guard import walk
+from attnscope.sandbox.state import quiet, seeded
+from attnscope.sandbox.tensors import first_tensor, tree_map
 from attnscope.schema import Span
 
 HALF = (torch.float16, torch.bfloat16)
@@ -146,12 +145,12 @@ class Subject:
             raise
         except BaseException:
             return None
-        memo: dict[int, Tensor] = {}
+        memo: dict[int, Any] = {}
         return replace(
             self,
             module=made,
-            args=tuple(_doubled(value, memo) for value in self.args),
-            kwargs={name: _doubled(value, memo) for name, value in self.kwargs.items()},
+            args=tree_map(_doubled, self.args, memo),
+            kwargs=tree_map(_doubled, dict(self.kwargs), memo),
         )
 
     def run(
@@ -178,7 +177,11 @@ class Subject:
                 raise
             except BaseException as error:
                 return Outcome(error=error)
-        return Outcome(result, first_tensor(result))
+        output = first_tensor(result)
+        return Outcome(
+            result,
+            output if output is not None and (output.is_floating_point() or output.is_complex()) else None,
+        )
 
 
 def names_of(module: nn.Module, number: int) -> tuple[str, ...]:
@@ -191,77 +194,10 @@ def names_of(module: nn.Module, number: int) -> tuple[str, ...]:
     return tuple(named[i] if i < len(named) else f"argument {i}" for i in range(number))
 
 
-@contextmanager
-def quiet(environment: Callable[[], Any] = nullcontext) -> Iterator[None]:
-    """The user's prints go to standard error, warnings nowhere; deprecated in-place writes stay possible."""
-    with warnings.catch_warnings(), redirect_stdout(sys.stderr), environment():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Random numbers drawn inside come from `seed`; afterwards the generators are as they were."""
-    state, python = torch.get_rng_state(), random.getstate()
-    numpy: Any = sys.modules.get("numpy")
-    kept = numpy.random.get_state() if numpy is not None else None
-    seed_torch(seed)
-    random.seed(seed)
-    if numpy is not None:
-        numpy.random.seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(state)
-        random.setstate(python)
-        if numpy is not None:
-            numpy.random.set_state(kept)
-
-
-def copied(value: Copied) -> Copied | None:
-    """A deep copy, or None where a module or an object does not allow one."""
-    try:
-        return deep_copy(value)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        return None
-
-
-def cloned(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """The same arguments with tensors copied; one tensor given twice stays one, dicts and lists are new.
-
-    So are objects that hold state, a cache or a module: each run must find them as the first one did.
-    """
-    memo = {} if memo is None else memo
-    if isinstance(value, Tensor):
-        if id(value) not in memo:
-            memo[id(value)] = value.detach().clone()
-        return memo[id(value)]
-    if type(value) in (tuple, list):
-        return type(value)(cloned(item, memo) for item in value)
-    if type(value) is dict:
-        return {key: cloned(item, memo) for key, item in value.items()}
-    holds_state = not isinstance(value, type) and not callable(value) and hasattr(value, "__dict__")
-    if isinstance(value, nn.Module) or holds_state:
-        if id(value) not in memo:
-            made = copied(value)
-            memo[id(value)] = value if made is None else made
-        return memo[id(value)]
-    return value
-
-
-def _doubled(value: Any, memo: dict[int, Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        if id(value) not in memo:  # one tensor given twice stays one
-            wide = widened(value) if value.is_floating_point() else value
-            memo[id(value)] = value.to(torch.complex128) if value.is_complex() else wide
-        return memo[id(value)]
-    if type(value) in (tuple, list):
-        return type(value)(_doubled(item, memo) for item in value)
-    if type(value) is dict:
-        return {key: _doubled(item, memo) for key, item in value.items()}
-    return value
+def _doubled(value: Tensor) -> Tensor:
+    if value.is_floating_point():
+        return widened(value)
+    return value.to(torch.complex128) if value.is_complex() else value
 
 
 def widened(value: Tensor) -> Tensor:
@@ -269,22 +205,6 @@ def widened(value: Tensor) -> Tensor:
     info = torch.finfo(value.dtype)
     wide = value.double()
     return torch.where(wide <= info.min, torch.finfo(torch.float64).min, wide) if value.numel() else wide
-
-
-def first_tensor(value: Any, depth: int = 0) -> Tensor | None:
-    """The first floating tensor of a result: a tensor, a tuple, a mapping or an object with fields."""
-    if isinstance(value, Tensor):
-        return value if value.is_floating_point() or value.is_complex() else None
-    if depth > 4 or value is None or isinstance(value, str | int | float | bool | nn.Module):
-        return None
-    items: Sequence[Any] = ()
-    if isinstance(value, Mapping):
-        items = list(value.values())
-    elif isinstance(value, tuple | list):
-        items = value
-    elif isinstance(getattr(value, "__dict__", None), dict):
-        items = list(vars(value).values())
-    return next((t for t in (first_tensor(item, depth + 1) for item in items) if t is not None), None)
 
 
 def parts(module: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -15,6 +15,8 @@ from attnscope.loader import CallInputs, make_inputs
 from attnscope.loader.expressions import parse_binding, printable, value_of
 from attnscope.loader.importing import run_user_code
 from attnscope.loader.roles import Parameter, forward_parameters
+from attnscope.sandbox.state import seeded
+from attnscope.sandbox.tensors import tensors_of
 
 BATCH = 3
 LENGTHS = (1, 2, 5, 7)
@@ -165,22 +167,6 @@ class Calls:
         return Result([self.to_canonical(t) for t in tensors_of(returned)], returned, None, leaf)
 
 
-def tensors_of(value: Any, depth: int = 0) -> list[Tensor]:
-    """The tensors that a module returned, in order."""
-    if isinstance(value, Tensor):
-        return [value]
-    if depth > 4:
-        return []
-    items: Sequence[Any] = ()
-    if isinstance(value, tuple | list):
-        items = value
-    elif isinstance(value, Mapping):
-        items = list(value.values())
-    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
-        items = list(vars(value).values())
-    return [t for item in items for t in tensors_of(item, depth + 1)]
-
-
 def make_calls(
     sides: tuple[Side, Side],
     inputs: Sequence[Any],
@@ -246,12 +232,8 @@ def _make(
         return Calls(side, _mha(side.module, x, length, causal, seed), parameters)
     if any(not isinstance(value, str) for value in inputs):
         return Calls(side, _as_given(inputs, parameters, layout), parameters)
-    state = torch.get_rng_state()
-    try:
-        torch.default_generator.manual_seed(seed)
+    with seeded(seed):
         made = make_inputs(side.built, inputs, batch=BATCH, length=length, layout=layout, causal=causal)
-    finally:
-        torch.set_rng_state(state)
     return Calls(side, made, parameters)
 
 

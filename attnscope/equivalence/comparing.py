@@ -23,7 +23,7 @@ from attnscope.equivalence.parameters import Table
 from attnscope.equivalence.sides import Side, build_sides
 from attnscope.equivalence.traces import Matching, Walk, match, part, walk
 from attnscope.errors import UsageError
-from attnscope.recorder.preserve import global_state
+from attnscope.sandbox.state import global_state
 
 
 def compare(

@@ -18,7 +18,8 @@ from attnscope.equivalence.parameters import Table
 from attnscope.equivalence.traces import walk
 from attnscope.loader.expressions import printable, words
 from attnscope.loader.importing import run_user_code
-from attnscope.recorder.preserve import walk as walk_modules
+from attnscope.sandbox.guard import walk as walk_modules
+from attnscope.sandbox.tensors import tree_map
 
 Kind = Literal["function", "state", "warning"]
 
@@ -306,7 +307,7 @@ def device(lab: Lab) -> Outcome | None:
         try:
             moved = run_user_code(calls.side.environment, partial(module.to, "meta"))
             args, kwargs = calls.at(lab.batch, lab.length, None)
-            args, kwargs = _on_meta(args), _on_meta(kwargs)
+            args, kwargs = tree_map(lambda t: t.to("meta"), args), tree_map(lambda t: t.to("meta"), kwargs)
             results.append(calls.run(moved, args, kwargs))
         except KeyboardInterrupt:
             raise
@@ -352,16 +353,6 @@ def _may_stay(calls: Calls, module: nn.Module) -> bool:
 def _about_devices(error: BaseException) -> bool:
     text = words(error).lower()
     return "device" in text and "meta" in text
-
-
-def _on_meta(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.to("meta")
-    if type(value) in (tuple, list):
-        return type(value)(_on_meta(v) for v in value)
-    if type(value) is dict:
-        return {k: _on_meta(v) for k, v in value.items()}
-    return value
 
 
 def inputs_kept(lab: Lab) -> Outcome:

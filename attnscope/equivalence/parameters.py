@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnscope.recorder.preserve import walk
+from attnscope.sandbox.guard import walk
 
 _Q = re.compile(
     r"^(w_?)?q(uery|ueries|s)?(_?(proj|lin|linear|layer|w|net|fc|head|heads))?$|^(to|lin|linear|proj|fc|w|c)_?q(uery|ueries)?$"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import inspect
 import re
 import sys
@@ -25,6 +24,7 @@ from attnscope.loader.expressions import evaluate, nearest, parse_binding, print
 from attnscope.loader.importing import Environment, run_user_code
 from attnscope.loader.names import is_config_name, role_of
 from attnscope.loader.sizes import as_size
+from attnscope.sandbox.copying import deep_copy
 from attnscope.schema import ModelInfo
 
 HOUSE: Mapping[str, int] = {"C": 32, "H": 4, "T": 16}
@@ -62,7 +62,7 @@ class Side:
     def copied(self, dtype: torch.dtype | None = None) -> nn.Module:
         """A copy in evaluation mode, cast. A module that cannot be copied is constructed once more."""
         try:
-            made = copy.deepcopy(self.module)
+            made = deep_copy(self.module)
         except KeyboardInterrupt:
             raise
         except BaseException:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from attnscope.errors import UsageError
 from attnscope.layers import load
 from attnscope.layers.options import DEFAULT_LAYER, Options, resolve
+from attnscope.sandbox.state import global_state, seed_torch
 from attnscope.text import visible
 
 
@@ -120,14 +121,7 @@ def find_device(name: str) -> torch.device:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Within it, modules are made on the CPU in float32 from `seed`; every default is put back after it."""
-    state = torch.get_rng_state()
-    dtype = torch.get_default_dtype()
-    try:
+    with global_state(), torch.device("cpu"):
         torch.set_default_dtype(torch.float32)
-        # Not `torch.manual_seed`, which would also reset the generators of every GPU.
-        torch.default_generator.manual_seed(seed)
-        with torch.device("cpu"):
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_rng_state(state)
+        seed_torch(seed)
+        yield

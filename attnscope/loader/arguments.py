@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,8 @@ from attnscope.loader.sizes import BATCH, LENGTH, VARIANTS, Sizes, solve
 from attnscope.loader.stubs import missing_in, to_install
 from attnscope.loader.target import Target
 from attnscope.loader.usage import Usage, constructor_signatures, read_usage
-from attnscope.loader.watchdog import TookTooLongError, limited
+from attnscope.sandbox.copying import deep_copy
+from attnscope.sandbox.limits import TookTooLongError, limited
 
 _MOST_NUMBERS = 5_000_000
 _SECONDS = 20.0
@@ -117,7 +117,7 @@ def construct(
             raise UsageError(
                 f"`{printable(target.name)}` is a module already", "`--arg` is for classes and functions"
             )
-        module = copy.deepcopy(target.factory)
+        module = deep_copy(target.factory)
         built = Built(target, module, module, solve({}, batch=batch, length=length), {}, seed=seed)
         return _finish(built, only, dtype, device, state_dict)
     usage = read_usage(target.tree, constructor_signatures(target.tree))

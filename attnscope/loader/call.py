@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnscope.loader.probe import cloned
+from attnscope.sandbox.copying import cloned
 
 
 @dataclass(frozen=True)
@@ -38,5 +38,5 @@ class CallInputs:
 
     def fresh(self) -> tuple[list[Any], dict[str, Any]]:
         """Copies for one call, since forward may write to what it gets; what was one object stays one."""
-        args, kwargs, _ = cloned(self.args, self.kwargs, {})
-        return args, kwargs
+        memo: dict[int, Any] = {}
+        return list(cloned(self.args, memo)), cloned(dict(self.kwargs), memo)

@@ -26,7 +26,7 @@ from attnscope.loader.probe import (
 )
 from attnscope.loader.search import MASKS, ROPE, SEQUENCES, Search
 from attnscope.loader.sizes import as_size
-from attnscope.recorder.preserve import seed_torch
+from attnscope.sandbox.state import seed_torch
 
 _ROUNDS = 6
 _LIKELY = 12

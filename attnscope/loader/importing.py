@@ -11,7 +11,6 @@ import importlib.machinery
 import importlib.util
 import linecache
 import os
-import random
 import sys
 import tokenize
 import warnings
@@ -21,12 +20,10 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TextIO, TypeVar
 
-import numpy as np
-import torch
-
 from attnscope.errors import UsageError
 from attnscope.loader import stubs, toplevel
 from attnscope.loader.expressions import printable
+from attnscope.sandbox.state import prints_aside, random_state
 
 R = TypeVar("R")
 _HELPER = "__attnscope_import__"
@@ -65,7 +62,7 @@ class Environment:
         for name, module in [*self.stand_ins.items(), *self.siblings.items()]:
             sys.modules.setdefault(name, module)
         try:
-            with contextlib.redirect_stdout(self.console_err):
+            with prints_aside(self.console_err):
                 yield
         finally:
             with contextlib.suppress(ValueError):
@@ -100,18 +97,6 @@ class Loaded:
     failed: Mapping[str, BaseException] = field(default_factory=dict)
 
 
-@contextlib.contextmanager
-def kept_random_state() -> Iterator[None]:
-    """The process's random states (Python, numpy, torch on the CPU) are afterwards as they were."""
-    python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-        torch.set_rng_state(torch_state)
-
-
 def _run_user_code(action: Callable[[], R]) -> R:
     """Frames above this one are attnscope's: the stand-in finder looks for import guards only below it."""
     return action()
@@ -119,7 +104,7 @@ def _run_user_code(action: Callable[[], R]) -> R:
 
 def run_user_code(environment: Environment, action: Callable[[], R]) -> R:
     """Run `action` in `environment` with the random states kept."""
-    with kept_random_state(), environment.active(), warnings.catch_warnings():
+    with random_state(), environment.active(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _run_user_code(action)
 

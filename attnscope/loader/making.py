@@ -19,7 +19,7 @@ from attnscope.loader.names import is_size, plain_value
 from attnscope.loader.planning import Plan, make_plan, signature
 from attnscope.loader.sizes import Sizes
 from attnscope.loader.target import Target
-from attnscope.recorder.preserve import seed_torch
+from attnscope.sandbox.state import seed_torch
 
 _DEEPEST = 4
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import linecache
 import math
 import warnings
@@ -20,7 +18,9 @@ from torch.overrides import TorchFunctionMode
 
 from attnscope.loader.importing import Environment, run_user_code
 from attnscope.loader.stubs import missing_in
-from attnscope.loader.watchdog import TookTooLongError, limited
+from attnscope.sandbox.copying import cloned, deep_copy
+from attnscope.sandbox.limits import TookTooLongError, limited
+from attnscope.sandbox.tensors import first_tensor
 
 _SMALL = 400_000
 _MOST_TRIES = 400
@@ -127,7 +127,7 @@ class Prober:
 
     def _copy(self) -> nn.Module:
         try:
-            made = copy.deepcopy(self.module)
+            made = deep_copy(self.module)
             made.eval()
         except KeyboardInterrupt:
             raise
@@ -145,8 +145,9 @@ class Prober:
         """Call a copy with copies of the tensors."""
         self.tries += 1
         module = self._shared if self._shared is not None else self._copy()
-        args, kwargs, watched = cloned(args, kwargs, named or {})
-        counter = _Counter(watched)
+        memo: dict[int, Any] = {}
+        args, kwargs = cloned(tuple(args), memo), cloned(dict(kwargs), memo)
+        counter = _Counter({n: memo[id(v)] for n, v in (named or {}).items() if id(v) in memo})
 
         def call() -> Any:
             with torch.no_grad(), warnings.catch_warnings(), counter:
@@ -163,27 +164,6 @@ class Prober:
                 None, missing_in(error) or error, counter.count, counter.first, frozenset(counter.maps)
             )
         return Outcome(first_tensor(result), None, counter.count, counter.first, frozenset(counter.maps))
-
-
-def cloned(
-    args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any]
-) -> tuple[list[Any], dict[str, Any], dict[str, Tensor]]:
-    """Copies (one object given twice stays one object), and the copies by parameter name."""
-    memo: dict[int, Any] = {}
-
-    def clone(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            if id(value) not in memo:
-                memo[id(value)] = value.detach().clone()
-            return memo[id(value)]
-        if type(value) in (tuple, list):
-            return type(value)(clone(v) for v in value)
-        if type(value) is dict:
-            return {k: clone(v) for k, v in value.items()}
-        return value
-
-    new_args, new_kwargs = [clone(a) for a in args], {k: clone(v) for k, v in kwargs.items()}
-    return new_args, new_kwargs, {n: memo[id(v)] for n, v in named.items() if id(v) in memo}
 
 
 def user_frames(error: BaseException | None) -> list[tuple[FrameType, int, int]]:
@@ -211,24 +191,6 @@ def last_lines(error: BaseException | None) -> list[str]:
     lines = user_lines(error)
     shown = 1 if lines and lines[-1][2] else 2
     return [linecache.getline(file, line) for file, line, _ in lines[-shown:]]
-
-
-def first_tensor(value: Any, depth: int = 0) -> Tensor | None:
-    """The first tensor of an output: a tensor, a tuple, a dict, a dataclass or an object with attributes."""
-    if isinstance(value, Tensor):
-        return value
-    if depth > 4:
-        return None
-    items: Sequence[Any] = ()
-    if isinstance(value, (tuple, list)):
-        items = value
-    elif isinstance(value, Mapping):
-        items = list(value.values())
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
-    elif hasattr(value, "__dict__"):
-        items = list(vars(value).values())
-    return next((t for t in (first_tensor(v, depth + 1) for v in items) if t is not None), None)
 
 
 def changed(a: Tensor | None, b: Tensor | None) -> Tensor | None:

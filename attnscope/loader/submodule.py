@@ -15,6 +15,7 @@ from attnscope.loader.call import CallInputs
 from attnscope.loader.expressions import printable
 from attnscope.loader.importing import run_user_code
 from attnscope.loader.stubs import MissingImport
+from attnscope.sandbox.copying import cloned
 
 
 def caught_inputs(built: Built, whole: CallInputs) -> CallInputs:
@@ -25,7 +26,7 @@ def caught_inputs(built: Built, whole: CallInputs) -> CallInputs:
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not caught:
-            caught.append((_detached(args), _detached(kwargs)))
+            caught.append((cloned(args), cloned(kwargs)))
 
     handle = target.register_forward_pre_hook(hook, with_kwargs=True)
     modes = {m: m.training for m in root.modules()}
@@ -35,7 +36,7 @@ def caught_inputs(built: Built, whole: CallInputs) -> CallInputs:
 
         def call() -> Any:
             with torch.no_grad():
-                return root(*_detached(whole.args), **_detached(dict(whole.kwargs)))
+                return root(*cloned(whole.args), **cloned(dict(whole.kwargs)))
 
         run_user_code(built.target.environment, call)
     except (KeyboardInterrupt, MissingImport):
@@ -80,13 +81,3 @@ def _natural_axes(value: Tensor, whole: CallInputs) -> tuple[str | None, ...]:
     if value.dim() == 2 and tuple(value.shape) == (whole.batch, whole.length):
         return ("B", "T")
     return (None,) * value.dim()
-
-
-def _detached(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if type(value) in (tuple, list):
-        return type(value)(_detached(v) for v in value)
-    if type(value) is dict:
-        return {k: _detached(v) for k, v in value.items()}
-    return value

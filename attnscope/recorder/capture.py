@@ -17,7 +17,8 @@ from torch.nn import Parameter
 
 from attnscope.recorder.ops import Op
 from attnscope.recorder.sdpa import recompute
-from attnscope.recorder.tensors import refs_in, storage_of, tensors_in, to_numpy
+from attnscope.recorder.tensors import refs_in, tensors_in, to_numpy
+from attnscope.sandbox.tensors import storage_of
 from attnscope.strict import passed_over
 
 ACTIVATION, SCORES, WEIGHTS, SPREAD = 1, 2, 4, 8

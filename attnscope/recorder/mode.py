@@ -8,24 +8,22 @@ each time an operation makes or rewrites it.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from attnscope.recorder.ops import KNOWN, VIEW, Op, op_of, writing
-from attnscope.recorder.preserve import Guard
 from attnscope.recorder.recording import Event, Recording
-from attnscope.recorder.tensors import Ref, facts_of, storage_of, strides_of, to_numpy
+from attnscope.recorder.tensors import Ref, facts_of, strides_of, to_numpy
+from attnscope.sandbox.guard import Guard
+from attnscope.sandbox.tensors import storage_of
 from attnscope.strict import passed_over
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -366,74 +364,3 @@ def said(error: BaseException) -> str:
     except Exception:
         text = ""
     return text or type(error).__name__
-
-
-@contextmanager
-def module_calls(recorder: Recorder) -> Iterator[None]:
-    """While this is open, the recorder knows which module's call is running.
-
-    `nn.Module._call_impl` is wrapped for the time being: hooks on the user's modules would change them, and
-    replacing `__call__` itself would make Python update every subclass.
-    """
-    original: Callable[..., Any] = nn.Module._call_impl
-    calls = recorder.recording.calls
-    serials = recorder._serials
-    serial = recorder.serial
-    get_ident = threading.get_ident
-    thread = get_ident()
-
-    def numbered(tensor: Tensor) -> Ref:
-        number = serials.get(id(tensor))
-        if number is not None:
-            return number
-        with torch._C.DisableTorchFunction():  # the mode is on here: `.shape` would be noted as a step
-            return serial(tensor)
-
-    def _call_impl(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if get_ident() != thread:
-            return original(module, *args, **kwargs)
-        parent = recorder.call
-        recorder.call = len(calls)
-        inputs: tuple[Ref | None, ...]
-        named = _NOTHING
-        if len(args) == 1 and type(args[0]) is Tensor:  # nearly every call
-            inputs = (serials.get(id(args[0])) or numbered(args[0]),)
-        else:
-            inputs = tuple([numbered(x) if issubclass(type(x), Tensor) else None for x in args])
-        if kwargs:
-            named = {name: numbered(x) for name, x in kwargs.items() if issubclass(type(x), Tensor)}
-        calls.append((module, parent, inputs, named))
-        try:
-            return original(module, *args, **kwargs)
-        finally:
-            recorder.call = parent
-
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + limit // 2)  # each call of a module takes one frame more than it did
-    _install(_call_impl)
-    try:
-        with _uncompiled():
-            yield
-    finally:
-        _install(original)
-        sys.setrecursionlimit(limit)
-
-
-def _install(call_impl: Callable[..., Any]) -> None:
-    setattr(nn.Module, "_call_impl", call_impl)  # noqa: B010 (mypy refuses to assign to a method)
-
-
-@contextmanager
-def _uncompiled() -> Iterator[None]:
-    """What `torch.compile` made runs as it was written: seen through a mode, a compiled graph would break."""
-    # Whoever used `torch.compile` has loaded the compiler; importing it for nothing takes a second. Flex
-    # attention loads it when it is first called.
-    if "torch._dynamo" not in sys.modules and "torch.nn.attention.flex_attention" in sys.modules:
-        importlib.import_module("torch._dynamo")
-    compiler: Any = sys.modules.get("torch._dynamo")
-    stance = getattr(compiler, "set_stance", None)
-    if stance is None:
-        yield
-        return
-    with stance("force_eager"):
-        yield

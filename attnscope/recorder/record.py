@@ -6,16 +6,16 @@ No other function stands in this file: the recorder takes its frames for the edg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
+from attnscope.recorder.calls import module_calls
 from attnscope.recorder.capture import Capture
-from attnscope.recorder.mode import Recorder, module_calls
-from attnscope.recorder.preserve import preserved
+from attnscope.recorder.mode import Recorder
 from attnscope.recorder.recording import Call, Event, Made, Recording
-from attnscope.recorder.tensors import is_tensor
+from attnscope.sandbox.guard import preserved
+from attnscope.sandbox.tensors import first_tensor, is_tensor
 
 __all__ = ["Call", "Event", "Made", "Recorder", "Recording", "module_calls", "record"]
 
@@ -50,7 +50,7 @@ def record(
         recorder.guard = guard
         _run_recorded(recorder, module, args, kwargs or {})
     recorder.guard = None
-    first = _first_tensor(recording.result)
+    first = first_tensor(recording.result)
     if first is not None:
         recording.result_serial = recorder.serial(first)
     return recording
@@ -78,26 +78,3 @@ def _argument_names(module: nn.Module, args: Sequence[Any]) -> list[str]:
         parameters = []
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return [names[i] if i < len(names) else f"argument {i}" for i in range(len(args))]
-
-
-_DEEPEST = 20
-
-
-def _first_tensor(value: Any, depth: int = 0) -> Tensor | None:
-    found: Tensor | None = None
-    if is_tensor(value):
-        return value  # type: ignore[no-any-return]
-    kind = type(value)
-    if issubclass(kind, Mapping):
-        value = list(value.values())
-    elif is_dataclass(kind):
-        value = [getattr(value, item.name, None) for item in fields(kind)]
-    elif not issubclass(kind, tuple | list):
-        return None
-    if depth == _DEEPEST:  # a list may hold itself
-        return None
-    for item in value:
-        found = _first_tensor(item, depth + 1)
-        if found is not None:
-            break
-    return found

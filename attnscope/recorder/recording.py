@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from attnscope.recorder.capture import Capture
 from attnscope.recorder.ops import Op
-from attnscope.recorder.preserve import walk
 from attnscope.recorder.tensors import Ref
+from attnscope.sandbox.guard import walk
 
 # What is kept of a tensor, no storage and no values: shape, stride, dtype, device. A bare tuple, since one
 # is made for each tensor of a run.

@@ -8,24 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnscope.sandbox.tensors import is_tensor
+
 
 class Ref(int):
     """Stands in a frozen argument list where a tensor stood: its serial number."""
 
     __slots__ = ()
-
-
-def storage_of(tensor: Tensor) -> int:
-    """A number that tensors sharing memory have in common (`data_ptr` is 0 on the meta device)."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError):
-        return id(tensor)
-
-
-def is_tensor(value: Any) -> bool:
-    """Like `isinstance`, without asking `value` itself, which may answer with an exception."""
-    return issubclass(type(value), Tensor)
 
 
 def facts_of(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]:

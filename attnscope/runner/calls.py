@@ -17,11 +17,11 @@ import torch
 from torch import nn
 from torch.compiler import is_compiling, is_dynamo_compiling
 
-from attnscope.runner.depth import deeper, shallower
 from attnscope.runner.memory import Memory, at_rest
 from attnscope.runner.opaque import FUSED, KINDS, PLAIN, is_fused, kind_of, without
 from attnscope.runner.recorder import ScriptRecorder
 from attnscope.runner.tracebacks import stripped
+from attnscope.sandbox.depth import deeper, shallower
 
 
 class Watcher(Protocol):
@@ -170,7 +170,7 @@ def _outermost(
     grad = torch.is_grad_enabled()
     failure: BaseException | None = None
     thread.recorder = recorder
-    deeper()
+    deeper(1.25)
     try:
         with recorder:
             left = recorder.enter(module, args, kwargs)

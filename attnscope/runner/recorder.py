@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnscope.recorder.calls import numbered
 from attnscope.recorder.mode import Recorder, _tensors_of
 from attnscope.recorder.ops import NEW, Op
 from attnscope.recorder.recording import Recording
-from attnscope.recorder.tensors import Ref, is_tensor
+from attnscope.recorder.tensors import Ref
+from attnscope.sandbox.tensors import is_tensor
 
 MOST_EVENTS = 20_000
 """Events, sizes and module calls that one recording holds; beyond that it begins anew with what follows."""
@@ -44,12 +46,12 @@ class ScriptRecorder(Recorder):
         inputs: tuple[Ref | None, ...]
         if len(args) == 1 and issubclass(type(args[0]), Tensor):
             number = self._serials.get(id(args[0]))
-            inputs = (self._numbered(args[0]) if number is None else number,)
+            inputs = (numbered(self, args[0]) if number is None else number,)
         else:
-            inputs = tuple([self._numbered(x) if is_tensor(x) else None for x in args])
+            inputs = tuple([numbered(self, x) if is_tensor(x) else None for x in args])
         named = _NOTHING
         if kwargs:
-            named = {name: self._numbered(x) for name, x in kwargs.items() if is_tensor(x)}
+            named = {name: numbered(self, x) for name, x in kwargs.items() if is_tensor(x)}
         calls.append((module, left[0], inputs, named))
         if self.call >= MOST_EVENTS or len(self.recording.sizes) > MOST_EVENTS:
             self._begin_anew()
@@ -60,13 +62,6 @@ class ScriptRecorder(Recorder):
         self._running -= 1
         # After a new beginning the calls that still run have the numbers 0, 1 …
         self.call = left[0] if left[1] == self.restarts else self._running - 1
-
-    def _numbered(self, tensor: Tensor) -> Ref:
-        number = self._serials.get(id(tensor))
-        if number is not None:
-            return number
-        with torch._C.DisableTorchFunction():  # the mode is on here: `.shape` would be noted as a step
-            return self.serial(tensor)
 
     def note_opaque(
         self,

@@ -10,13 +10,13 @@ from typing import Any, Self
 from torch import nn
 
 from attnscope.diagnostic import Report
-from attnscope.recorder.preserve import walk
 from attnscope.recorder.recording import Recording
 from attnscope.runner.calls import aside, install, uninstall
 from attnscope.runner.console import Console
 from attnscope.runner.memory import Memory
 from attnscope.runner.recorder import ScriptRecorder
 from attnscope.runner.tracebacks import clean
+from attnscope.sandbox.guard import walk
 
 
 class Watch:

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from attnscope.errors import UsageError
-from attnscope.loader import Built, CallInputs, construct, load_target, make_inputs, probe, watchdog
+from attnscope.loader import Built, CallInputs, construct, load_target, make_inputs, probe
+from attnscope.sandbox import limits
 
 HEAD = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n\n"
 
@@ -221,7 +222,7 @@ def test_a_timer_that_was_there_goes_on_and_an_exception_that_is_caught_comes_ag
     signal.setitimer(signal.ITIMER_REAL, 60.0)
     try:
         caught = 0
-        with pytest.raises(watchdog.TookTooLongError), watchdog.limited(0.05):
+        with pytest.raises(limits.TookTooLongError), limits.limited(0.05):
             while True:
                 try:
                     time.sleep(3)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from attnscope import check
-from attnscope.checks.sharing import deep_copy, kept_outside
+from attnscope.sandbox.copying import deep_copy, kept_outside
 
 
 class Kept(nn.Module):

@@ -28,6 +28,39 @@ def deep_copy(value: Copied) -> Copied:
     return made
 
 
+def copied(value: Copied) -> Copied | None:
+    """A deep copy, or None where a module or an object does not allow one."""
+    try:
+        return deep_copy(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return None
+
+
+def cloned(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """The same arguments with tensors copied; one tensor given twice stays one, dicts and lists are new.
+
+    So are objects that hold state, a cache or a module: each run must find them as the first one did.
+    """
+    memo = {} if memo is None else memo
+    if isinstance(value, Tensor):
+        if id(value) not in memo:
+            memo[id(value)] = value.detach().clone()
+        return memo[id(value)]
+    if type(value) in (tuple, list):
+        return type(value)(cloned(item, memo) for item in value)
+    if type(value) is dict:
+        return {key: cloned(item, memo) for key, item in value.items()}
+    holds_state = not isinstance(value, type) and not callable(value) and hasattr(value, "__dict__")
+    if isinstance(value, nn.Module) or holds_state:
+        if id(value) not in memo:
+            made = copied(value)
+            memo[id(value)] = value if made is None else made
+        return memo[id(value)]
+    return value
+
+
 def _rebound(function: FunctionType, memo: Mapping[int, Any]) -> FunctionType:
     """The same function over the copies of what its closure and its defaults hold."""
     cells = tuple(_cell(cell, memo) for cell in function.__closure__ or ())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.hooks import RemovableHandle
 
-from attnscope.recorder.tensors import storage_of
+from attnscope.sandbox.state import global_state
+from attnscope.sandbox.tensors import storage_of
 
 _TABLES = frozenset({dict, set, OrderedDict})
 _ATOMS = frozenset({bool, int, float, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size})
@@ -264,45 +263,3 @@ def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         for name, child in reversed(children.items()):
             if isinstance(child, nn.Module):
                 waiting.append((f"{path}.{name}" if path else name, child))
-
-
-@contextmanager
-def global_state() -> Iterator[None]:
-    """Random number generators (torch, CUDA, numpy, random), grad mode, default dtype come back."""
-    torch_state = torch.get_rng_state()
-    cuda = _cuda_states()
-    generator: Any = sys.modules.get("numpy.random")  # not imported: nothing was drawn from it
-    numpy_state = generator.get_state() if generator is not None else None
-    python_state = random.getstate()
-    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
-    limit = sys.getrecursionlimit()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(torch_state)
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
-        if numpy_state is not None:
-            generator.set_state(numpy_state)
-        random.setstate(python_state)
-        torch.set_grad_enabled(grad)
-        if torch.get_default_dtype() is not dtype:
-            torch.set_default_dtype(dtype)
-        if sys.getrecursionlimit() != limit:
-            sys.setrecursionlimit(limit)
-        if torch.are_deterministic_algorithms_enabled() != deterministic:
-            torch.use_deterministic_algorithms(deterministic)
-
-
-def _cuda_states() -> list[Tensor] | None:
-    cuda: Any = torch.cuda
-    return list(cuda.get_rng_state_all()) if cuda.is_initialized() else None
-
-
-def seed_torch(number: int) -> None:
-    """Seed torch's generators. `torch.manual_seed` does so too, and takes a second to load the compiler."""
-    torch.default_generator.manual_seed(number)
-    cuda: Any = torch.cuda
-    if cuda.is_initialized():
-        cuda.manual_seed_all(number)
