@@ -12,7 +12,6 @@ from typing import Any
 
 from attnscope.axes.dims import Dim, Dims, Space, regroup
 from attnscope.axes.rules import (
-    FACTORIES,
     RULES,
     Said,
     align,
@@ -25,6 +24,7 @@ from attnscope.axes.rules import (
 )
 from attnscope.axes.scope import Scope
 from attnscope.axes.vocabulary import letter_of
+from attnscope.ops.catalog import FACTORIES
 from attnscope.recorder.record import Event, Recording
 from attnscope.recorder.tensors import Ref
 from attnscope.source import SourceFile, node_at

@@ -10,6 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attnscope.axes.dims import Dim, Dims
+from attnscope.ops.catalog import (
+    ADDED,
+    ARITHMETIC,
+    COMPARISONS,
+    FACTORIES,
+    MATMULS,
+    REDUCTIONS,
+    REPEATS,
+    SOFTMAXES,
+)
+from attnscope.ops.einsum import DOTS, read, spread
 from attnscope.recorder.record import Event
 from attnscope.recorder.tensors import Ref, refs_in
 
@@ -359,38 +370,29 @@ def _mha(axes: Axes, event: Event) -> Sequence[Dims]:
 
 
 def _einsum(axes: Axes, event: Event) -> Sequence[Dims]:
-    equation = str(event.args[0]).replace(" ", "")
-    inputs, _, output = equation.partition("->")
+    equation = read(event.args[0])
+    if equation is None:
+        raise ValueError("operands and axes by turns")
     known: dict[str, Dim] = {}
-    spread: Dims = ()
-    for letters, ref in zip(inputs.split(","), refs_of(event), strict=True):
+    rest: Dims = ()
+    for letters, ref in zip(equation.inputs, refs_of(event), strict=True):
         dims = axes.dims(ref)
-        head, dots, tail = letters.partition("...")
-        extra = len(dims) - len(head) - len(tail) if dots else 0
-        if dots:
-            spread = (
-                axes.broadcast([spread, dims[len(head) : len(head) + extra]])
-                if spread
-                else (dims[len(head) : len(head) + extra])
-            )
-        for letter, dim in [
-            *zip(head, dims, strict=False),
-            *zip(tail, dims[len(head) + extra :], strict=False),
-        ]:
-            other = known.setdefault(letter, dim)
+        named = list(zip(spread(letters, len(dims)), dims, strict=True))
+        dots = tuple(dim for letter, dim in named if letter == DOTS)
+        rest = axes.broadcast([rest, dots]) if rest and dots else rest or dots
+        for letter, dim in named:
+            other = dim if letter == DOTS else known.setdefault(letter, dim)
             if other is not dim:
                 if not other.known and dim.known:
                     known[letter] = dim
                 elif other.known and not dim.known and other.size == dim.size:
                     dim.become(other)
-    result: list[Dim] = []
-    head, dots, tail = output.partition("...")
-    result = [known[x] for x in head] + (list(spread) if dots else []) + [known[x] for x in tail]
+    result = [dim for x in equation.output for dim in (rest if x == DOTS else (known[x],))]
     tokens = [i for i, dim in enumerate(result) if dim.label == "T"]
     if len(tokens) == 2:
         result[tokens[1]] = axes.space.named("S", result[tokens[1]].size)
         for letter, dim in known.items():
-            if letter not in output:
+            if letter not in equation.output:
                 axes.head_axis(dim)
     return [tuple(result)]
 
@@ -447,12 +449,11 @@ def _like(axes: Axes, event: Event) -> Sequence[Dims]:
     return [axes.reshape(event, _first(axes, event), [d.size for d in target], [None] * len(target))]
 
 
-FACTORIES = frozenset("ones zeros full empty rand randn eye arange linspace".split())
-_ELEMENTWISE = """add sub mul div pow neg and or xor eq ne lt le gt ge masked_fill where minimum maximum
-    remainder floor_divide logical_and logical_or lerp addcmul fmod dropout softmax log_softmax""".split()
+_ELEMENTWISE = """pow neg and or xor masked_fill where minimum maximum remainder floor_divide
+    logical_and logical_or lerp addcmul fmod dropout""".split()
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys([*_ELEMENTWISE, *ARITHMETIC, *COMPARISONS, *SOFTMAXES], _elementwise),
     **dict.fromkeys(["view", "reshape"], _view),
     **dict.fromkeys(["flatten", "ravel"], _flatten),
     **dict.fromkeys(["view_as", "reshape_as"], _like),
@@ -460,12 +461,10 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(["mT", "mH", "adjoint"], _last_two),
     **dict.fromkeys(["T", "H", "t"], _reverse),
     **dict.fromkeys(["split", "chunk", "tensor_split", "split_with_sizes"], _split),
-    **dict.fromkeys(["repeat", "repeat_interleave", "tile"], _repeat),
-    **dict.fromkeys(["matmul", "mm", "bmm"], _matmul),
-    **dict.fromkeys(["baddbmm", "addmm", "addbmm"], _baddbmm),
-    **dict.fromkeys(
-        "sum mean amax amin max min var std logsumexp argmax argmin norm all any prod".split(), _reduce
-    ),
+    **dict.fromkeys(REPEATS, _repeat),
+    **dict.fromkeys(MATMULS - ADDED, _matmul),
+    **dict.fromkeys(ADDED, _baddbmm),
+    **dict.fromkeys(REDUCTIONS, _reduce),
     **dict.fromkeys(FACTORIES, _factory),
     "unflatten": _unflatten,
     "transpose": _transpose,

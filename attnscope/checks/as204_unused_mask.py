@@ -41,6 +41,7 @@ from attnscope.checks.places import counted, declared, num
 from attnscope.checks.roles import effect_of, marks, meets_scores, serial_of
 from attnscope.checks.severity import Kind, severity
 from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
+from attnscope.ops.catalog import FILLS, SUMS
 
 CODE = "AS204"
 
@@ -69,7 +70,7 @@ def _dropped(lab: Lab, judged: Severity) -> Diagnostic:
     else:
         op = leak.detail.get("op", "mask")
         span = lab.span(leak.event)
-        thrown = op in ("masked_fill", "where", "add", "mul")
+        thrown = op in FILLS | SUMS | {"mul"}
         label = "its result goes nowhere" if thrown else "made here, and never applied"
         message = (
             f"the result of `{op}` is thrown away: no mask is applied"

@@ -36,6 +36,7 @@ from attnscope.checks.lab import Lab
 from attnscope.checks.numbers import first_nan
 from attnscope.checks.places import counted
 from attnscope.diagnostic import Diagnostic, Label, Tried
+from attnscope.ops.catalog import plain
 
 CODE = "AS206"
 
@@ -72,7 +73,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         message = f"{counted(origin.rows, 'row')} of the scores are masked completely: their softmax is NaN"
         label = "softmax of nothing but -inf"
         help_ = "leave every query one key that it may attend to, or drop what is padded completely"
-    elif name in ("mul", "mul_") and _times_infinity(recording, origin.event):
+    elif plain(name) == "mul" and _times_infinity(recording, origin.event):
         message = "zero times infinity is NaN: the mask is NaN where it should let through"
         label = "0 · inf"
         help_ = "use `masked_fill`, or a finite number such as `torch.finfo(x.dtype).min`"

@@ -39,11 +39,12 @@ import numpy as np
 from attnscope.checks.evidence import mask_sources
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import held
-from attnscope.checks.lineage import PLAIN, Lineage, contraction
+from attnscope.checks.lineage import Lineage, contraction
 from attnscope.checks.maps import NOTHING, Map
 from attnscope.checks.places import num
 from attnscope.checks.severity import Kind, severity
 from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
+from attnscope.ops.catalog import ADDED, FACTORS, FILLS, MOVES, PRODUCTS, SUMS
 from attnscope.recorder.capture import Product
 
 CODE = "AS208"
@@ -52,23 +53,11 @@ _DESIGNS = (
     "or `--ignore AS208` says so"
 )
 _ONE = "an explicit factor of 1 stands there: meant, as it seems"
-_HARMLESS = PLAIN | frozenset(
-    {
-        "add",
-        "sub",
-        "masked_fill",
-        "where",
-        "setitem",
-        "tanh",
-        "nan_to_num",
-        "softmax",
-        "cat",
-        "pad",
-        "exp",
-        "clamp",
-        "minimum",
-        "maximum",
-    }
+_HARMLESS = (
+    MOVES
+    | SUMS
+    | FILLS
+    | {"tanh", "nan_to_num", "softmax", "cat", "pad", "exp", "clamp", "minimum", "maximum"}
 )
 
 
@@ -153,14 +142,14 @@ def scale_of(one: Map, lab: Lab) -> Scale | None:
             return None
         explicit = given is not None or _explicit(lineage, product)
         return Scale(value * inner, size, (*factors, (inner, product.event)), product.event, explicit)
-    if event.op.name not in ("matmul", "mm", "bmm", "baddbmm", "einsum"):
+    if event.op.name not in PRODUCTS - {"tensordot"}:
         return None
     refs = lineage.refs(event)
-    shapes = [lineage.shape(ref) for ref in (refs[-2:] if event.op.name == "baddbmm" else refs)]
+    shapes = [lineage.shape(ref) for ref in (refs[-2:] if event.op.name in ADDED else refs)]
     size_ = contraction(event, shapes)
     if not size_ or size_ < 2:
         return None
-    if event.op.name == "baddbmm":
+    if event.op.name in ADDED:
         alpha = event.kwargs.get("alpha", 1)
         if not isinstance(alpha, int | float):
             return None
@@ -179,7 +168,7 @@ def scale_of(one: Map, lab: Lab) -> Scale | None:
         if name in _HARMLESS:
             continue
         active = [ref for ref in lineage.refs(step) if lineage._from(ref, product.event)]
-        if name not in ("mul", "div") or len(active) != 1:
+        if name not in FACTORS or len(active) != 1:
             return None
         scaled = lineage.scalar(step, active[0])
         if scaled is None or scaled[1]:
@@ -256,7 +245,7 @@ def meant(scale: Scale, one: Map, lab: Lab) -> set[Kind]:
     kinds: set[Kind] = {"factor"} if scale.explicit else set()
     anchors = lineage.gain(product.left).anchors | lineage.gain(product.right).anchors
     made = {lineage.events[i].op.name if i >= 0 else "argument" for i in anchors}
-    projected = made & {"linear", "matmul", "mm", "bmm", "einsum", "addmm"}
+    projected = made & (PRODUCTS | {"linear"})
     if not projected or any(kind in ("argument", "embedding") or kind.startswith("conv") for kind in made):
         kinds.add("raw")
     kinds |= added(one, lab)
@@ -289,7 +278,7 @@ def added(one: Map, lab: Lab) -> set[Kind]:
     arguments = {serial for _, serial in lab.recording.arguments}
     for index in lineage.score_path(found) or []:
         event = lineage.events[index]
-        if event.op.name.rstrip("_") not in ("add", "sub"):
+        if event.op.name.rstrip("_") not in SUMS:
             continue
         for ref in lineage.refs(event):
             if ref in scores:

@@ -36,6 +36,7 @@ from attnscope.checks.as220_made_in_forward import made_in_forward
 from attnscope.checks.lab import Lab
 from attnscope.checks.places import num
 from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.ops.catalog import COMPARISONS, FILLS
 from attnscope.recorder.record import Event
 from attnscope.source import node_at
 
@@ -175,13 +176,9 @@ def _drops(lab: Lab, index: int) -> bool:
         if not any(ref in made for ref in refs):
             continue
         name = event.op.name.rstrip("_")
-        if name in ("lt", "gt", "le", "ge", "bernoulli"):
+        if name in COMPARISONS | {"bernoulli"}:
             compared = True
-        if (
-            compared
-            and name in ("mul", "masked_fill", "where")
-            and any(ref in lineage.active for ref in refs)
-        ):
+        if compared and name in FILLS | {"mul"} and any(ref in lineage.active for ref in refs):
             return True
         made.update(event.outputs)
     return False

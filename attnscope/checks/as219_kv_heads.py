@@ -39,6 +39,7 @@ from torch import Tensor
 from attnscope.checks.lab import Lab
 from attnscope.checks.maps import Map
 from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.ops.catalog import REPEATS
 
 CODE = "AS219"
 
@@ -117,7 +118,7 @@ def _repeat(one: Map, lab: Lab) -> int | None:
         ancestors |= lab.lineage.ancestors(one.found.value_serial)
     found = None
     for index, event in enumerate(lab.lineage.events):
-        if event.op.name in ("repeat", "expand", "tile", "cat", "repeat_interleave", "stack") and any(
+        if event.op.name in REPEATS | {"expand", "cat", "stack"} and any(
             out in ancestors for out in event.outputs
         ):
             found = index

@@ -45,6 +45,7 @@ from attnscope.checks.leaks import SMALL, held, is_over_tokens, leak_of, visible
 from attnscope.checks.places import num
 from attnscope.checks.roles import is_table_of_angles
 from attnscope.diagnostic import Diagnostic, Tried
+from attnscope.ops.catalog import PRODUCTS
 
 CODE = "AS222"
 
@@ -124,7 +125,7 @@ def position_steps(lab: Lab) -> list[int]:
         refs = lineage.refs(event)
         if any(ref in fed for ref in refs):
             if (
-                event.op.name.rstrip("_") in ("mul", "matmul", "einsum")
+                event.op.name.rstrip("_") in PRODUCTS | {"mul"}
                 and any(ref in angles and ref not in fed for ref in refs)
                 and any(out in inputs for out in event.outputs)
             ):

@@ -9,15 +9,12 @@ from torch import nn
 
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import held
-from attnscope.checks.lineage import PLAIN
 from attnscope.checks.maps import Map
 from attnscope.checks.places import declared
 from attnscope.checks.subject import parts
+from attnscope.ops.catalog import CUTS, MOVES, PARTS
 from attnscope.recorder.tensors import Ref
 from attnscope.schema import Span
-
-_CUTS = frozenset({"view", "reshape", "unflatten", "_unsafe_view", "view_as", "reshape_as"})
-_PARTS = frozenset({"chunk", "split", "tensor_split", "split_with_sizes", "unbind", "getitem", "narrow"})
 
 
 def constructed(root: nn.Module, part: nn.Module) -> Span | None:
@@ -91,13 +88,13 @@ def _pattern(values: Any) -> Any:
 
 def heads_cut(lab: Lab, serial: int) -> int | None:
     """The step that cut the axes which a tensor still has, in that order, up to plain moves of numbers."""
-    return _back(lab, serial, _CUTS, lambda before, after: len(after) > len(before))
+    return _back(lab, serial, CUTS, lambda before, after: len(after) > len(before))
 
 
 def tokens_cut(lab: Lab, serial: int) -> int | None:
     """The step that took a part of the token axis, on the way back from a tensor that holds a part of it."""
     length = lab.length
-    return _back(lab, serial, _PARTS, lambda before, after: length in before and length not in after)
+    return _back(lab, serial, PARTS, lambda before, after: length in before and length not in after)
 
 
 def _back(lab: Lab, serial: int, names: frozenset[str], fits: Any) -> int | None:
@@ -108,7 +105,7 @@ def _back(lab: Lab, serial: int, names: frozenset[str], fits: Any) -> int | None
             return None
         event = lineage.events[index]
         source = next((int(a) for a in event.args if type(a) is Ref and int(a) in lineage.active), None)
-        if source is None or event.op.name.rstrip("_") not in PLAIN | _CUTS | _PARTS:
+        if source is None or event.op.name.rstrip("_") not in MOVES:
             return None
         if event.op.name.rstrip("_") in names and fits(lineage.shape(source), lineage.shape(serial)):
             return index

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from attnscope.checks.decoder import decodes
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import Leak, is_over_tokens, later_weight, leak_of
-from attnscope.checks.lineage import SOURCES
 from attnscope.checks.maps import Map
 from attnscope.checks.places import declared
 from attnscope.checks.severity import Kind
 from attnscope.checks.subject import parts
+from attnscope.ops.catalog import LIKES, SOURCES, TRIANGLES
 from attnscope.schema import Span
 
 # The field's own words for it, exactly; a flag that is called otherwise is found by flipping it.
@@ -30,10 +30,6 @@ FLAGS = frozenset({"causal", "is_causal", "use_causal_mask", "autoregressive", "
 _SWITCHES = 4  # so many flags of one module are flipped
 # Of these steps only the first tensor goes on: others are places in it.
 _FIRST = frozenset("getitem index_select gather take".split())
-_SHAPE_ALONE = frozenset(
-    "ones_like zeros_like full_like empty_like new_zeros new_ones new_full new_empty new_tensor".split()
-)
-_TRIANGLES = frozenset({"tril", "triu", "tril_indices", "triu_indices"})
 
 
 @dataclass(frozen=True)
@@ -212,7 +208,7 @@ def mask_sources(lab: Lab, *roots: int) -> set[int]:
             continue
         event = lineage.events[made]
         name = event.op.name.rstrip("_")
-        if name not in SOURCES | _SHAPE_ALONE:
+        if name not in SOURCES | LIKES:
             refs = lineage.refs(event)
             waiting += refs[:1] if name in _FIRST else refs
     return seen
@@ -230,7 +226,7 @@ def _triangles(lab: Lab, leak: Leak) -> Iterator[Evidence]:
     mine = mask_ancestors(leak.map, lab)
     for index, event in enumerate(lineage.events):
         name = event.op.name.rstrip("_")
-        degenerate = name in _TRIANGLES and any(
+        degenerate = name in TRIANGLES and any(
             len(lineage.shape(out)) >= 2 and max(lineage.shape(out)[-2:]) < 2 for out in event.outputs
         )
         if not degenerate and not any(is_causal_triangle(lineage.value(out)) for out in event.outputs):

@@ -13,6 +13,7 @@ import numpy as np
 
 from attnscope.checks.lab import Lab
 from attnscope.checks.maps import NOTHING, Map
+from attnscope.ops.catalog import FACTORS, FILLS, SUMS, TRIANGLES
 from attnscope.recorder.tensors import Ref, refs_in
 
 Kind = Literal[
@@ -200,7 +201,7 @@ def mask_of(one: Map, lab: Lab) -> tuple[int | None, int | None, str]:
     ancestors = lineage.ancestors(found.mask_serial)
     made = None
     for index, event in enumerate(lineage.events):
-        if event.op.name.rstrip("_") in ("tril", "triu") and any(out in ancestors for out in event.outputs):
+        if event.op.name.rstrip("_") in TRIANGLES and any(out in ancestors for out in event.outputs):
             made = index
     arguments = {serial: name for name, serial in lineage.recording.arguments}
     owner = next((arguments[s] for s in ancestors if s in arguments), "")
@@ -254,9 +255,9 @@ def weak_mask(one: Map, lab: Lab) -> tuple[int, dict[str, Any]] | None:
             ref for ref in lab.lineage.refs(event) if ref not in lab.lineage.active or _is_mask(ref, lab)
         ]
         sides = next((t for t in (triangle(held(lab, ref)) for ref in others) if t is not None), None)
-        if name in ("add", "sub", "mul") and sides is not None:
+        if name in SUMS | {"mul"} and sides is not None:
             return index, {"op": name, "below": sides[0], "above": sides[1]}
-        if name in ("masked_fill", "where", "setitem", "index_put"):
+        if name in FILLS:
             numbers = [x for x in (*event.args, *event.kwargs.values()) if isinstance(x, float | int)]
             numbers = [x for x in numbers if not isinstance(x, bool)]
             for ref in others:
@@ -294,7 +295,7 @@ def dropped_mask(one: Map, lab: Lab) -> tuple[int | None, str, dict[str, Any]] |
         if any(out in used for out in event.outputs) or not event.direct:
             continue
         unused = not any(lineage.users.get(out) for out in event.outputs) and result not in event.outputs
-        masking = name in ("masked_fill", "where", "add", "mul", "tril", "triu", "masked_fill_")
+        masking = name in FILLS | SUMS | TRIANGLES | {"mul"}
         if unused and masking and (name == "masked_fill" or _holds_triangle(event, lab)):
             return index, "", {"op": name}
         if any(triangle(lineage.value(out)) is not None for out in event.outputs):
@@ -334,7 +335,7 @@ def after_event(one: Map, lab: Lab) -> int | None:
         if index is None:
             return None
         event = lab.lineage.events[index]
-        if event.op.name.rstrip("_") in ("mul", "masked_fill", "where", "div", "setitem"):
+        if event.op.name.rstrip("_") in FILLS | FACTORS:
             return index
         refs = [int(arg) for arg in event.args if type(arg) is Ref]
         current = next((ref for ref in refs if ref in lab.lineage.active), None)

@@ -11,41 +11,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from attnscope.ops.catalog import FACTORS, FRESH, LENDING, MOVES, NORMS, PRODUCTS, SOURCES
+from attnscope.ops.einsum import read, spread
 from attnscope.recorder.capture import Found
 from attnscope.recorder.record import Event, Recording
 from attnscope.recorder.tensors import Ref, refs_in
 from attnscope.schema import Span
 from attnscope.source import span_of
-
-# Operations that move numbers or cast them and change none.
-PLAIN = frozenset(
-    """
-    view reshape transpose permute contiguous clone getitem unsqueeze squeeze expand expand_as flatten
-    unflatten chunk split tensor_split unbind select narrow movedim T mT t to type type_as float double half
-    bfloat16 repeat repeat_interleave detach view_as reshape_as swapaxes flip roll dropout alias as_strided
-    split_with_sizes tile identity requires_grad_ data view_as_complex view_as_real resolve_conj
-    """.split()
-)
-# Operations that take only the shape or the type of what they are given, or make true and false of it.
-FRESH = frozenset(
-    """
-    ones_like zeros_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty
-    new_tensor eq ne lt le gt ge isnan isinf isfinite argmax argmin logical_not logical_and logical_or
-    """.split()
-)
-# Of what these are given, only the first is what they give; the others lend their type or size.
-LENDING = frozenset("to type_as expand_as view_as reshape_as".split())
-NORMS = frozenset({"layer_norm", "rms_norm", "normalize", "group_norm", "batch_norm", "instance_norm"})
-PRODUCTS = frozenset({"matmul", "mm", "bmm", "baddbmm", "einsum", "addmm", "tensordot"})
-SOURCES = (
-    frozenset(
-        """
-    linear conv1d conv2d conv3d embedding bilinear scaled_dot_product_attention softmax
-    multi_head_attention_forward
-    """.split()
-    )
-    | PRODUCTS
-)
 
 
 @dataclass(frozen=True)
@@ -180,9 +152,9 @@ class Lineage:
         active = [ref for ref in refs if ref in self.active]
         if not active:
             return Gain(1.0, anchors=frozenset({index}))
-        if name in PLAIN:
+        if name in MOVES:
             return self.gain(active[0])
-        if name in ("mul", "div") and len(active) == 1:
+        if name in FACTORS and len(active) == 1:
             scaled = self.scalar(event, active[0])
             if scaled is not None:
                 before = self.gain(active[0])
@@ -240,7 +212,7 @@ class Lineage:
                 sources = {self.producer[s] for s in serials}
                 one = self.events[next(iter(sources))]
                 # Several parts of one split: what was split is the gate.
-                if one.op.name in PLAIN:
+                if one.op.name in MOVES:
                     parents = [ref for ref in self.refs(one) if ref in self.active]
                     return parents[0] if parents else None
         return None
@@ -377,17 +349,10 @@ class Lineage:
 def contraction(event: Event, shapes: list[tuple[int, ...]]) -> int | None:
     """The size of the axis that a product sums over."""
     name = event.op.name
-    if name == "einsum":
-        equation = event.args[0] if event.args and isinstance(event.args[0], str) else ""
-        left, _, right = equation.replace(" ", "").partition("->")
-        terms = left.split(",")
-        if len(terms) != 2 or "..." in left or len(shapes) != 2:
-            return shapes[0][-1] if shapes else None
-        size = 1
-        for letter, extent in zip(terms[0], shapes[0], strict=False):
-            if letter in terms[1] and letter not in right:
-                size *= extent
-        return size
+    equation = read(event.args[0]) if name == "einsum" and event.args else None
+    if equation is not None and len(equation.inputs) == len(shapes) == 2:
+        letters = zip(spread(equation.inputs[0], len(shapes[0])), shapes[0], strict=True)
+        return math.prod(size for letter, size in letters if letter in equation.summed)
     return shapes[0][-1] if shapes and shapes[0] else None
 
 

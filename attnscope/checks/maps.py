@@ -11,6 +11,8 @@ from torch import Tensor
 
 from attnscope.attention import arranger
 from attnscope.checks.lineage import Lineage
+from attnscope.ops.catalog import MATMULS
+from attnscope.ops.einsum import DOTS, read
 from attnscope.recorder.capture import Found
 from attnscope.recorder.record import Event
 from attnscope.recorder.tensors import refs_in
@@ -130,7 +132,7 @@ def _orientation(found: Found, lineage: Lineage) -> tuple[int, int] | None:
     name = event.op.name
     if name == "einsum":
         return _einsum(event, found, lineage)
-    if name in ("matmul", "mm", "bmm", "baddbmm", "addmm", "addbmm"):
+    if name in MATMULS:
         refs = [int(arg) for arg in refs_in(event.args)]
         if not refs or found.applied_serial not in refs:
             return None
@@ -140,16 +142,14 @@ def _orientation(found: Found, lineage: Lineage) -> tuple[int, int] | None:
 
 
 def _einsum(event: Event, found: Found, lineage: Lineage) -> tuple[int, int] | None:
-    equation = event.args[0] if event.args and isinstance(event.args[0], str) else ""
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
+    equation = read(event.args[0]) if event.args else None
     refs = list(refs_in(event.args))
-    if not arrow or len(terms) != 2 or len(refs) != 2 or found.applied_serial not in refs:
+    if equation is None or len(equation.inputs) != 2 or len(refs) != 2 or found.applied_serial not in refs:
         return None
-    mine = terms[refs.index(found.applied_serial)].replace("...", "")
-    other = terms[1 - refs.index(found.applied_serial)]
-    keys = [letter for letter in mine if letter not in right and letter in other]
-    queries = [letter for letter in mine if letter in right and letter not in other]
+    mine = equation.inputs[refs.index(found.applied_serial)].replace(DOTS, "")
+    other = equation.inputs[1 - refs.index(found.applied_serial)]
+    keys = [letter for letter in mine if letter in equation.summed]
+    queries = [letter for letter in mine if letter in equation.output and letter not in other]
     if len(keys) != 1 or len(queries) != 1:
         return None
     return mine.index(queries[0]) - len(mine), mine.index(keys[0]) - len(mine)

@@ -13,10 +13,9 @@ import numpy as np
 
 from attnscope.axes.dims import Dims, regroup
 from attnscope.checks.lab import Lab
-from attnscope.checks.lineage import NORMS, PRODUCTS, SOURCES
+from attnscope.ops.catalog import CUTS, NORMS, PRODUCTS, SOURCES
 from attnscope.recorder.tensors import Ref
 
-_RESHAPES = frozenset({"view", "reshape", "flatten", "unflatten", "_unsafe_view", "reshape_as", "view_as"})
 _INNER = ("C", "H", "D", "G")
 
 
@@ -55,7 +54,7 @@ def _find(lab: Lab) -> Mixing | None:
     scores = _scores(lab)
     for index, event in enumerate(lab.recording.events):
         name = event.op.name
-        if name not in _RESHAPES or not event.args or type(event.args[0]) is not Ref or not event.outputs:
+        if name not in CUTS or not event.args or type(event.args[0]) is not Ref or not event.outputs:
             continue
         if event.args[0] not in lab.lineage.active or event.depth:
             continue

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from attnscope.checks.lineage import Lineage
+from attnscope.ops.catalog import ARITHMETIC, PRODUCTS
 from attnscope.recorder.record import Recording
+
+_CAN_OVERFLOW = ARITHMETIC | PRODUCTS | {"pow", "exp"}
 
 
 @dataclass(frozen=True)
@@ -54,18 +57,7 @@ def _overflow(recording: Recording, lineage: Lineage, nan: int) -> int | None:
     for ref in lineage.refs(recording.events[nan]):
         ancestors |= lineage.ancestors(ref)
     for index, event in enumerate(recording.events[:nan]):
-        if event.op.name.rstrip("_") not in (
-            "add",
-            "sub",
-            "mul",
-            "div",
-            "matmul",
-            "bmm",
-            "baddbmm",
-            "einsum",
-            "pow",
-            "exp",
-        ):
+        if event.op.name.rstrip("_") not in _CAN_OVERFLOW:
             continue
         if event.values is None or not any(out in ancestors for out in event.outputs):
             continue

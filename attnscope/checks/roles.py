@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnscope.checks.lineage import SOURCES
+from attnscope.ops.catalog import SOURCES
 from attnscope.sandbox.state import seeded
 
 if TYPE_CHECKING:

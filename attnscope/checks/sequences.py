@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from attnscope.checks.lab import Lab
-from attnscope.checks.lineage import PRODUCTS, Lineage
+from attnscope.checks.lineage import Lineage
 from attnscope.checks.subject import Kind, Part
+from attnscope.ops.catalog import PRODUCTS
 
 
 def same_tokens(lab: Lab, left: int, right: int) -> bool:

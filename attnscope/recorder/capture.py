@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from attnscope.recorder.ops import Op
+from attnscope.ops.calls import Op
+from attnscope.ops.catalog import FILLS, FRESH, NORMS, PRODUCTS, SUMS, plain
 from attnscope.recorder.sdpa import recompute
 from attnscope.recorder.tensors import refs_in, tensors_in, to_numpy
 from attnscope.sandbox.tensors import storage_of
@@ -23,25 +24,10 @@ from attnscope.strict import passed_over
 
 ACTIVATION, SCORES, WEIGHTS, SPREAD = 1, 2, 4, 8
 
-_PRODUCTS = frozenset(
-    """
-    matmul mm bmm baddbmm einsum addmm addbmm baddbmm_ tensordot
-    """.split()
-)
-_LAYERS = frozenset(
-    """
-    linear layer_norm rms_norm group_norm batch_norm embedding bilinear multi_head_attention_forward
-    """.split()
-)
-_FRESH = frozenset(
-    """
-    ones_like zeros_like full_like empty_like rand_like randn_like new_zeros new_ones new_full
-    new_empty eq ne lt le gt ge isnan isinf isfinite argmax argmin logical_not logical_and
-    logical_or
-    """.split()
-)
-_FILLS = frozenset({"masked_fill", "masked_fill_", "where", "setitem", "index_put", "index_put_", "fill_"})
-_ADDS = frozenset({"add", "add_", "sub", "sub_", "mul", "mul_", "minimum"})
+_LAYERS = NORMS | {"linear", "embedding", "bilinear", "multi_head_attention_forward"}
+_ADDS = SUMS | {"mul", "minimum"}
+_BLOCKS = FILLS | {"fill"}
+_MASKS = _BLOCKS | _ADDS
 # Below every other score of its row by more than this, a score was blocked by a mask, not by the data.
 _FAR_BELOW = 1000.0
 
@@ -192,7 +178,7 @@ class Capture:
         outputs: tuple[Tensor, ...],
         call: int,
     ) -> None:
-        if name in _FRESH:
+        if name in FRESH:
             return
         refs = list(refs_in(frozen)) + list(refs_in(tuple(named.values())))
         if self._filled:
@@ -207,11 +193,11 @@ class Capture:
         if name == "scaled_dot_product_attention":
             self._fused(index, args, kwargs, frozen, named, serials, outputs, call)
             self._mark(serials, ACTIVATION)
-        elif name in _PRODUCTS:
+        elif name in PRODUCTS:
             self._multiply(index, args, kwargs, refs, flags, serials, outputs)
         elif name == "embedding":
             self._mark(serials, ACTIVATION)
-        elif not flags and name not in _PRODUCTS and self._of_parameters(args, refs):
+        elif not flags and name not in PRODUCTS and self._of_parameters(args, refs):
             # A layer of what was learned (positions, latents) makes queries as one of activations does.
             if name == "linear":
                 self._mark(serials, ACTIVATION)
@@ -444,17 +430,17 @@ class Capture:
         masks = masks or tuple(
             ref for ref, tensor in zip(refs, tensors, strict=False) if tensor.dtype is torch.bool
         )
-        if not masks and name in _FILLS | _ADDS:
+        if not masks and plain(name) in _MASKS:
             masks = tuple(ref for ref in refs if not self._flags.get(ref, 0) & SCORES)
-            masks = masks if name in _FILLS or (len(masks) and tensors[-1].ndim >= 2) else ()
-        if name in _ADDS:
+            masks = masks if plain(name) in _BLOCKS or (len(masks) and tensors[-1].ndim >= 2) else ()
+        if plain(name) in _ADDS:
             kept = set(masks)
             masks = tuple(
                 ref
                 for ref, tensor in zip(refs, tensors, strict=False)
                 if ref in kept and _looks_like_a_mask(tensor, name)
             )
-        if (name in _FILLS or name in _ADDS) and masks:
+        if plain(name) in _MASKS and masks:
             product.mask_event = index
             product.mask_serials = (*product.mask_serials, *masks)
         elif product.mask_event is None and self._scores and outputs:

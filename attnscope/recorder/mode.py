@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from attnscope.recorder.ops import KNOWN, VIEW, Op, op_of, writing
+from attnscope.ops.calls import KNOWN, VIEW, Op, op_of, writing
 from attnscope.recorder.recording import Event, Recording
 from attnscope.recorder.tensors import Ref, facts_of, strides_of, to_numpy
 from attnscope.sandbox.guard import Guard

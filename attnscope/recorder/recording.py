@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from attnscope.ops.calls import Op
 from attnscope.recorder.capture import Capture
-from attnscope.recorder.ops import Op
 from attnscope.recorder.tensors import Ref
 from attnscope.sandbox.guard import walk
 

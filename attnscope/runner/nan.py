@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.diagnostic import Diagnostic, Label, Report
-from attnscope.recorder.ops import op_of
+from attnscope.ops.calls import op_of
+from attnscope.ops.catalog import SOFTMAXES, plain
 from attnscope.recorder.recording import Event, Recording
 from attnscope.recorder.tensors import refs_in, tensors_in
 from attnscope.runner.explain import trace_of
@@ -198,7 +199,7 @@ def reason(name: str, inputs: Sequence[Tensor], event: Event) -> tuple[str, str]
     with torch.no_grad():
         first = inputs[0].detach()
         infinite = [bool(torch.isinf(x.detach()).any()) for x in inputs if x.is_floating_point()]
-        if name in ("softmax", "log_softmax") and first.is_floating_point():
+        if name in SOFTMAXES and first.is_floating_point():
             dim = event.kwargs.get("dim", event.args[1] if len(event.args) > 1 else -1)
             rows = (first == float("-inf")).all(dim=dim if isinstance(dim, int) else -1)
             if bool(rows.any()):
@@ -206,7 +207,7 @@ def reason(name: str, inputs: Sequence[Tensor], event: Event) -> tuple[str, str]
                 return said, "let every query attend to at least one key"
             if bool((first == float("inf")).any()):
                 return "a score is inf", ""
-        if name in ("div", "div_") and len(inputs) > 1 and bool((inputs[1] == 0).any()):
+        if plain(name) == "div" and len(inputs) > 1 and bool((inputs[1] == 0).any()):
             zero = int(((inputs[1] == 0) & (first == 0)).sum())
             return f"0 / 0 in {zero} places" if zero else "", "keep the divisor away from 0"
         if name in ("log", "sqrt", "rsqrt", "log2", "log10") and first.is_floating_point():

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnscope.ops.calls import NEW, Op
 from attnscope.recorder.calls import numbered
 from attnscope.recorder.mode import Recorder, _tensors_of
-from attnscope.recorder.ops import NEW, Op
 from attnscope.recorder.recording import Recording
 from attnscope.recorder.tensors import Ref
 from attnscope.sandbox.tensors import is_tensor
