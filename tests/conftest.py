@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import json
 import os
-from collections.abc import Callable, Collection
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -49,6 +54,42 @@ def may_only_shrink(
         assert not found, f"these are found now: remove them from the list in {path.name} (--rewrite-golden)"
 
     return compare
+
+
+HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def seeded() -> Iterator[None]:
+    """A test draws the same numbers each time, and leaves the generator as it was."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """`load(text)` imports a file that holds HEAD (4 lines) and the text; `load(text, "f")` gives its `f`."""
+    made: list[str] = []
+
+    def import_text(text: str, name: str | None = None, stem: str | None = None) -> Any:
+        stem = stem or f"user_source_{next(_numbers)}"
+        path = tmp_path / f"{stem}.py"
+        path.write_text(HEAD + textwrap.dedent(text), "utf-8")
+        spec = importlib.util.spec_from_file_location(stem, path)
+        assert spec is not None and spec.loader is not None
+        module: ModuleType = importlib.util.module_from_spec(spec)
+        sys.modules[stem] = module
+        made.append(stem)
+        spec.loader.exec_module(module)
+        return getattr(module, name) if name else module
+
+    yield import_text
+    for stem in made:
+        sys.modules.pop(stem, None)
 
 
 # The command line inside the test's process, its streams captured.

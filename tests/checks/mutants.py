@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-import styles
 import torch
 from torch import nn
+
+from tests.checks import styles
 
 KILLING: tuple[tuple[str, str], ...] = (
     ("~causal(x)", "causal(x)"),

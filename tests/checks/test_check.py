@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import styles
 import torch
 from torch import nn
 
 import attnscope
 from attnscope.errors import UsageError
+from tests.checks import styles
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import styles
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -13,6 +12,7 @@ from torch.nn import functional as F
 import attnscope
 from attnscope.checks.evidence import is_causal_triangle
 from attnscope.checks.severity import ROWS, severity
+from tests.checks import styles
 
 x = styles.rows()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from styles import causal, rows
 from torch import nn
 from torch.nn import functional as F
 
 import attnscope
 from attnscope.diagnostic import Diagnostic
+from tests.checks.styles import causal, rows
 
 
 class Base(nn.Module):

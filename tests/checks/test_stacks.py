@@ -6,13 +6,13 @@ import itertools
 import random
 
 import pytest
-import styles
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import attnscope
 from attnscope.diagnostic import Diagnostic
+from tests.checks import styles
 
 
 class Sound(styles.Projections):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import mutants
 import pytest
-import styles
 
 import attnscope
+from tests.checks import mutants, styles
 
 
 @pytest.mark.parametrize("name", styles.STYLES)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cli_process import process
 
 import attnscope
 from attnscope.cli.app import COMMANDS, EXAMPLES
 from attnscope.layers import LAYERS
 from attnscope.layers.stack import build_model
+from tests.cli.cli_process import process
 
 Cli = Callable[..., Any]
 ROOT = Path(__file__).parents[2]

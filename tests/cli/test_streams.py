@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_process import process
+
+from tests.cli.cli_process import process
 
 HOSTILE = [
     b"\x1b[31mred\x1b[0m \x1b]0;title\x07",

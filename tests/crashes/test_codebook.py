@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from crash_harness import run
 
 from attnscope import crashes
 from attnscope.codebook import codes, explain
 from attnscope.errors import UsageError
+from tests.crashes.crash_harness import run
 
 OURS = [one for one in codes() if one.code.startswith("AS1")]
 

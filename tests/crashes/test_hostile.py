@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from crash_harness import crash, load, run
 from torch import nn
 
 from attnscope.crashes import Crash, diagnose
+from tests.crashes.crash_harness import crash, load, run
 
 HEAD = "import torch\nfrom torch import nn\n"
 

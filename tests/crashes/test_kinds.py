@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from crash_harness import crash, load, named
+
+from tests.crashes.crash_harness import crash, load, named
 
 HEAD = """import math
 import torch

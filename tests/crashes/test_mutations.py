@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from crash_harness import crash, load, named
 
 from attnscope.diagnostic import Diagnostic
+from tests.crashes.crash_harness import crash, load, named
 
 HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
 MODULES = (

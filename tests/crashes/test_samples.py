@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from crash_harness import crash, load
 
 from attnscope.codebook import codes
+from tests.crashes.crash_harness import crash, load
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 FILES = sorted(SAMPLES.glob("as1*.py"))

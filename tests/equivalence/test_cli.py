@@ -7,13 +7,13 @@ import json
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-import modules
 import pytest
 
 import attnscope
 from attnscope.cli.boundary import run
 from attnscope.render.compare import draw_comparison
 from attnscope.render.terminal import Style
+from tests.equivalence import modules
 
 FILE = Path(modules.__file__)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-import modules
 import pytest
 import torch
 from torch import nn
@@ -14,6 +13,7 @@ import attnscope
 from attnscope.comparison import Comparison
 from attnscope.errors import UsageError
 from attnscope.layers.stack import build_model
+from tests.equivalence import modules
 
 HERE = Path(modules.__file__)
 SIZES = ("dim=16", "heads=4")
@@ -90,7 +90,7 @@ def test_the_same_function_is_equal_to_1e_5(a: str, b: str) -> None:
     [
         n
         for n, v in vars(modules).items()
-        if isinstance(v, type) and v.__module__ == "modules" and n not in ("Conv1D", "Head", "Raises")
+        if isinstance(v, type) and v.__module__ == modules.__name__ and n not in ("Conv1D", "Head", "Raises")
     ],
 )
 def test_a_module_is_equal_to_itself(name: str) -> None:

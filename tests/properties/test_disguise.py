@@ -18,21 +18,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import attention_styles
-import modules
-import mutants
 import pytest
-import styles
-import test_loader
 import torch
-from crash_harness import crash
-from disguise import Disguised, disguise
-from test_samples import given
 
 import attnscope
 from attnscope.checks.session import check_target
 from attnscope.diagnostic import Report
 from attnscope.targets import Request
+from tests.checks import mutants, styles
+from tests.crashes.crash_harness import crash
+from tests.crashes.test_samples import given
+from tests.equivalence import modules
+from tests.loader import test_loader
+from tests.properties.disguise import Disguised, disguise
+from tests.recorder import attention_styles
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from rich.text import Text
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
 
 BUG_LINES = {
     30: '        self.register_buffer("mask", torch.tril(torch.ones(T, T)).view(1, 1, T, T))',

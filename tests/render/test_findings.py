@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import made
 import pytest
 from rich.cells import cell_len
 
@@ -13,6 +12,7 @@ from attnscope.diagnostic import Diagnostic, Label
 from attnscope.render.findings import draw_finding, draw_findings
 from attnscope.render.terminal import Style
 from attnscope.schema import Span
+from tests.render import made
 
 Put = Callable[[str, Sequence[str]], None]
 

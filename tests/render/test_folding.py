@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import made
-
 from attnscope.render.folding import Same, fold_layers
 from attnscope.schema import Step
+from tests.render import made
 
 
 def build(*places: tuple[str, str]) -> list[Step]:

@@ -6,13 +6,13 @@ import dataclasses
 import io
 from collections.abc import Callable, Sequence
 
-import made
 import pytest
 from rich.text import Text
 
 from attnscope.render import as_json, show, weights
 from attnscope.render.terminal import Lines, Style, emit, make_console
 from attnscope.schema import Step
+from tests.render import made
 
 Draw = Callable[[Style], Lines]
 

@@ -7,17 +7,17 @@ import time
 import unicodedata
 from collections.abc import Callable
 
-import made
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_golden import DRAWINGS, crash
 
 from attnscope.diagnostic import Diagnostic, Label
 from attnscope.render import show
 from attnscope.render.terminal import Lines, Style
 from attnscope.schema import LayerInfo, MaskOrigin, Span
+from tests.render import made
+from tests.render.test_golden import DRAWINGS, crash
 
 STYLES = [(True, False), (False, False), (True, True), (False, True)]
 CONTROLS = {"Cc", "Cf", "Cs"}

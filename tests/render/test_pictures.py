@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import made
 import numpy as np
 import pytest
 from rich.color import Color
@@ -18,6 +17,7 @@ from attnscope.render.show import mask_lines
 from attnscope.render.terminal import Style
 from attnscope.render.weights import draw_weights
 from attnscope.schema import MaskOrigin
+from tests.render import made
 
 RNG = np.random.default_rng(0)
 

@@ -10,15 +10,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import made
 import numpy as np
 import pytest
-from test_lines import HOSTILE, hostile_trace
 
 from attnscope.errors import UsageError
 from attnscope.pooling import pool
 from attnscope.render import as_json, page, save, show
 from attnscope.render.terminal import Style
+from tests.render import made
+from tests.render.test_lines import HOSTILE, hostile_trace
 
 
 def strict(text: str) -> Any:

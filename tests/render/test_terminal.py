@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import unicodedata
 
-import made
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnscope.render import show
 from attnscope.render.terminal import Style, can_unicode, escape, make_console, wants_color
+from tests.render import made
 
 
 class Terminal(io.StringIO):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import chains
 import einops
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import torch
 import attnscope
 from attnscope.errors import UsageError
 from attnscope.schema import ReshapeStep
+from tests.reshaping import chains
 
 
 def last(chain: str, shape: tuple[int, ...]) -> ReshapeStep:

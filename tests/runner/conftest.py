@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from script_process import Runner
+
+from tests.runner.script_process import Runner
 
 
 @pytest.fixture

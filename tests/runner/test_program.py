@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from script_process import Runner
 
 from attnscope.runner.program import split
+from tests.runner.script_process import Runner
 
 WITH_VALUE = frozenset({"--output", "-o"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from script_process import Runner
+from tests.runner.script_process import Runner
 
 UNCHANGED = """
 import os

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made import causal_weights
 
 from attnscope.pooling import pool, pool_blocks, pool_size, top_keys
+from tests.render.made import causal_weights
 
 
 def by_loops(matrix: np.ndarray, rows: int, cols: int) -> np.ndarray:

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from numpy.testing import assert_allclose
-from showing import attend
 from torch import nn
+
+from tests.showing import attend
 
 
 class WrittenKeys(nn.Module):

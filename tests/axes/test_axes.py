@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from attention_styles import STYLES
-from showing import axes, run
+
+from tests.recorder.attention_styles import STYLES
+from tests.showing import axes, run
+
+pytestmark = pytest.mark.usefixtures("seeded")
 
 # B, T, H, D
 DISTINCT = (2, 5, 6, 4)

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attention_styles import STYLES
 from numpy.testing import assert_allclose
-from showing import attend, run
 from torch import nn
 
 from attnscope.attention import build_attention
 from attnscope.pooling import pool
 from attnscope.recorder.capture import Capture
 from attnscope.recorder.record import record
+from tests.recorder.attention_styles import STYLES
+from tests.showing import attend, run
+
+pytestmark = pytest.mark.usefixtures("seeded")
 
 Load = Callable[..., Any]
 SIZES = [(2, 5, 6, 4), (3, 4, 4, 4), (2, 2, 2, 2)]

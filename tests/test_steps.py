@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from showing import axes, ops, recorded, run
 from torch import nn
 
 from attnscope.recorder.record import record
 from attnscope.steps import Steps, build_steps
+from tests.showing import axes, ops, recorded, run
+
+pytestmark = pytest.mark.usefixtures("seeded")
 
 Load = Callable[..., Any]
 

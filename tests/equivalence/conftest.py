@@ -1,8 +1,0 @@
-"""Tests import `modules.py` beside them, and pass its path as a target."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
