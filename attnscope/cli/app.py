@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 import attnscope
+from attnscope.cli.options import flat
 from attnscope.cli.parsing import Command
 from attnscope.errors import UsageError
 from attnscope.text import unknown
@@ -84,7 +85,7 @@ def load(name: str) -> Any:
     application = _new()
     kind = getattr(module, "Command", Command)
     application.command(name, cls=kind, context_settings=_HELP_FLAGS, epilog=_epilog(module.EXAMPLES))(
-        module.run
+        flat(module.run)
     )
     return typer.main.get_command(application)
 

@@ -9,9 +9,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnscope.cli.messages import Kind
 
 OK, USAGE, INTERNAL, NO_OUTPUT, INTERRUPTED, PIPE_CLOSED = 0, 2, 70, 74, 130, 141
 """Exit codes: those of sysexits.h for an internal error and for failing output; 128 and more for signals."""
@@ -92,8 +95,9 @@ def _unexpected(args: Sequence[str], error: Exception) -> int:
     reason = str(error).partition("\n")[0]
     _say(
         args,
-        f"internal error: {type(error).__name__}: {reason[:200]}; "
-        "please report it, with what the same command says with --debug",
+        f"{type(error).__name__}: {reason[:200]}; please report it, with what the same command says "
+        "with --debug",
+        "internal error",
     )
     return INTERNAL
 
@@ -108,12 +112,10 @@ def _show_steps(error: UsageError) -> None:
         emit(console, draw_shapes(style, error.steps))
 
 
-def _say(args: Sequence[str], message: str) -> None:
-    from attnscope.text import visible
+def _say(args: Sequence[str], message: str, kind: Kind = "error") -> None:
+    from attnscope.cli.messages import say
 
-    with suppress(OSError, ValueError):  # standard error may be closed too
-        print(f"{_command(args)}: {visible(message)}", file=sys.stderr)
-        sys.stderr.flush()
+    say(_command(args), message, kind, args)
 
 
 def _prepare_streams() -> None:

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from attnscope.cli.options import Color, Debug, Format, Output, Width
-from attnscope.cli.output import destination, keep_stdout_apart, send
-from attnscope.cli.target_options import (
-    Args,
-    Batch,
-    Causal,
-    Device,
-    Dtype,
-    Inputs,
-    Layout,
-    Length,
-    Only,
-    Seed,
-    StateDict,
-)
+from attnscope.cli.options.codes import Codes
+from attnscope.cli.options.output import Output, keep_stdout_apart, send
+from attnscope.cli.options.target import Own, Weights
 from attnscope.errors import UsageError
-from attnscope.selection import expand, split
 
 EXAMPLES = (
     "attnscope check multihead",
@@ -33,38 +20,24 @@ EXAMPLES = (
 
 
 def run(
+    own: Own,
+    weights: Weights,
+    codes: Codes,
+    output: Output,
     target: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(metavar="TARGET", help="FILE.py:CLASS, pkg.mod:CLASS, FILE.py or a built-in layer."),
     ] = None,
-    arg: Args = None,
-    input: Inputs = None,
-    batch: Batch = None,
-    length: Length = None,
-    layout: Layout = None,
-    causal: Causal = None,
-    only: Only = None,
-    seed: Seed = None,
-    dtype: Dtype = None,
-    device: Device = None,
-    state_dict: StateDict = None,
-    select: Annotated[
-        Optional[list[str]],  # noqa: UP045
+    input: Annotated[
+        list[str] | None,
         typer.Option(
-            "--select",
-            metavar="CODES",
-            help="Look for these codes alone, by commas: AS201, or AS2 for all that begin so (repeatable).",
+            "--input",
+            metavar="[NAME=]EXPR",
+            help="An argument of forward: a .npy, .pt or .json file, or an expression in torch, B and T "
+            "(repeatable).",
+            rich_help_panel=Own.PANEL,
         ),
     ] = None,
-    ignore: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--ignore", metavar="CODES", help="Leave these codes out, named likewise (repeatable)."),
-    ] = None,
-    format: Format = None,
-    output: Output = None,
-    width: Width = None,
-    color: Color = None,
-    debug: Debug = False,
 ) -> None:
     """Construct and run a module, explain what crashes, and prove silent faults by experiment.
 
@@ -74,36 +47,21 @@ def run(
     `# attnscope: ignore[AS208]` on a line settles what is found there. [tool.attnscope] of pyproject.toml
     has the keys select, ignore, causal and per-file; --select, --ignore and --causal win over it.
     """
-    to = destination(format, output, width, color)
+    to = output.destination()
     if target is None:
         raise UsageError("check takes a target", "for example attnscope check my_model.py:Attention")
+    from dataclasses import replace
+
     from attnscope.settings import choose
 
-    for option, given in (("--select", select), ("--ignore", ignore)):
-        if given is not None:
-            expand(given, option)
-    chosen = choose(target, split(select or ()), split(ignore or ()), causal)
+    chosen = choose(target, *codes.split(), own.causal)
 
     from attnscope.checks.session import check_target
     from attnscope.strict import SWITCH
-    from attnscope.targets import Request
 
-    if debug:
+    if output.debug:
         os.environ[SWITCH] = "1"
-    request = Request(
-        target,
-        tuple(arg or ()),
-        tuple(input or ()),
-        only,
-        batch,
-        length,
-        layout,
-        chosen.causal,
-        seed,
-        dtype,
-        device,
-        state_dict,
-    )
+    request = replace(own.request(target, weights, input), causal=chosen.causal)
     keep_stdout_apart()
     report = check_target(
         request,

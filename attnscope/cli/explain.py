@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnscope.cli.options import Color, Debug, Format, Output, Width
-from attnscope.cli.output import destination, send
+from attnscope.cli.options.output import Output, send
 
 if TYPE_CHECKING:
     from attnscope.render.terminal import Lines, Style
@@ -16,18 +15,14 @@ EXAMPLES = ("attnscope explain AS101", "attnscope explain")
 
 
 def run(
+    output: Output,
     code: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(metavar="CODE", help="A code such as AS101; without one all codes are listed."),
     ] = None,
-    format: Format = None,
-    output: Output = None,
-    width: Width = None,
-    color: Color = None,
-    debug: Debug = False,
 ) -> None:
     """Say what a diagnostic code means, why it is bad, with an example and the cure."""
-    to = destination(format, output, width, color)
+    to = output.destination()
     from attnscope import codebook
 
     found = codebook.explain(code) if code is not None else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnscope.cli.options import Color, Debug, Format, Output, Width
-from attnscope.cli.output import destination, send
+from attnscope.cli.options.output import Output, send
 
 if TYPE_CHECKING:
     from attnscope.render.terminal import Lines, Style
@@ -13,15 +12,9 @@ if TYPE_CHECKING:
 EXAMPLES = ("attnscope layers", "attnscope layers --format json")
 
 
-def run(
-    format: Format = None,
-    output: Output = None,
-    width: Width = None,
-    color: Color = None,
-    debug: Debug = False,
-) -> None:
+def run(output: Output) -> None:
     """List the built-in attention layers: options, parameters, steps, sources."""
-    to = destination(format, output, width, color)
+    to = output.destination()
     from attnscope.layers import LAYERS
 
     infos = tuple(layer.info for layer in LAYERS.values())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnscope.cli.options import Color, Debug, Format, Output, Width
-from attnscope.cli.output import destination, send
+from attnscope.cli.options.output import Output, send
 from attnscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,37 +16,33 @@ EXAMPLES = ("attnscope mask --len 8", "attnscope mask --len 12 --kind sliding --
 
 
 def run(
+    output: Output,
     length: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--len", "-n", metavar="N", help="How many keys, and queries unless --queries."),
     ] = None,
     kind: Annotated[
         str, typer.Option("--kind", metavar="KIND", help="causal, full, sliding or prefix.")
     ] = "causal",
     window: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--window", metavar="N", help="sliding: keys a query sees, its own included."),
     ] = None,
     prefix: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--prefix", metavar="N", help="prefix: keys that every query sees."),
     ] = None,
     queries: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--queries", metavar="N", help="Only the last N queries, as with a KV cache."),
     ] = None,
     offset: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--offset", metavar="N", help="The position of the first query among the keys."),
     ] = None,
-    format: Format = None,
-    output: Output = None,
-    width: Width = None,
-    color: Color = None,
-    debug: Debug = False,
 ) -> None:
     """Draw a mask: which query may attend to which key, and the torch that builds it."""
-    to = destination(format, output, width, color)
+    to = output.destination()
     if length is None:
         raise UsageError("there is no --len", "for example --len 8")
     from attnscope.masks import build

@@ -38,6 +38,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[ARGS] = list(args)
+        _refuse_glued_text(self, ctx, args)
         found: dict[str, Any]
         rest: list[str]
         found, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
@@ -58,6 +59,27 @@ class Command(TyperCommand):
             ctx.params[name] = value
         ctx.args = []
         return []
+
+
+def _refuse_glued_text(command: Any, ctx: Any, args: list[str]) -> None:
+    """`-one step` is a text that begins with a dash, not a file `ne step` for `-o`."""
+    if takes_text(command):
+        for word in args[: args.index("--")] if "--" in args else args:
+            if word.startswith("-o") and " " in word:
+                raise behind_dashes(word, ctx)
+
+
+def takes_text(command: Any) -> bool:
+    return any(parameter.name == "text" for parameter in command.params)
+
+
+def behind_dashes(word: str, ctx: Any) -> UsageError:
+    """What is said of a text that was taken for an option."""
+    shown = _short(word)
+    quoted = '"' + shown.replace('"', '\\"') + '"'
+    return UsageError(
+        f"unknown option {shown}", f"a text that begins with - goes behind --: {ctx.command_path} -- {quoted}"
+    )
 
 
 @cache

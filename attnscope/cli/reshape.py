@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnscope.cli.options import Color, Debug, Format, Output, Width
-from attnscope.cli.output import destination, send
+from attnscope.cli.options.output import Output, send
 from attnscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,32 +22,28 @@ _SIZES = re.compile(r"\s*[\[(]?\s*(\d+(?:[\s,x×]+\d+)*)\s*,?\s*[\])]?\s*\Z")
 
 
 def run(
+    output: Output,
     chain: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(
             metavar="CHAIN", help="Views, transposes, splits, as written in code; - reads standard input."
         ),
     ] = None,
     shape: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--shape", "-s", metavar="SIZES", help="The input's sizes: 6,16 or 2,6,16."),
     ] = None,
     heads: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--heads", metavar="H", help="Heads that channels are coloured by (default: as cut)."),
     ] = None,
-    format: Format = None,
-    output: Output = None,
-    width: Width = None,
-    color: Color = None,
-    debug: Debug = False,
 ) -> None:
     """Follow every element through a chain of views and copies: numbers in logical order, strides and memory.
 
     Elements are numbered from 0 in the order of the input's memory. No module is run, torch is not needed. A
     step that torch would refuse is explained, with what would work; then the exit code is 1.
     """
-    to = destination(format, output, width, color)
+    to = output.destination()
     if chain is None:
         raise UsageError("reshape takes a chain", f"for example {EXAMPLES[0].removeprefix('attnscope ')}")
     from attnscope.reshaping.chain import follow

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
-from attnscope.cli.options import Color, Debug, Width
-from attnscope.cli.output import destination
+from attnscope.cli.options.output import Color, Debug, Output, Width
 from attnscope.cli.parsing import Command as PlainCommand
 from attnscope.errors import UsageError
 from attnscope.runner.program import Program, split
@@ -32,7 +31,7 @@ class Command(PlainCommand):
 def run(
     context: typer.Context,
     module: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does."),
     ] = None,
     attention: Annotated[
@@ -42,7 +41,7 @@ def run(
         bool, typer.Option("--nan", help="Stop at the first step that makes a nan; show where it came from.")
     ] = False,
     output: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--output", "-o", metavar="FILE", help="Write what is said to a .json, .svg, .html or .txt file."
         ),
@@ -60,7 +59,7 @@ def run(
     if not rest:
         missing = "-m names no module" if module is not None else "SCRIPT is missing"
         raise UsageError(missing, "try attnscope run --help")
-    to = destination(None, output, width, color)
+    to = Output(None, output, width, color).destination()
 
     from attnscope.cli.boundary import restore_streams
     from attnscope.runner.console import Console

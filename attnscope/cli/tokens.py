@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnscope.cli.options import Color, Debug, Download, Encoding, File, Format, Output, Special, Text, Width
-from attnscope.cli.output import destination, send
-from attnscope.text import encode, read_text
+from attnscope.cli.options.output import Output, send
+from attnscope.cli.options.text import Text
 
 if TYPE_CHECKING:
     from attnscope.render.terminal import Lines, Style
@@ -17,22 +16,10 @@ EXAMPLES = (
 )
 
 
-def run(
-    text: Text = None,
-    file: File = None,
-    encoding: Encoding = None,
-    special: Special = False,
-    download: Download = False,
-    format: Format = None,
-    output: Output = None,
-    width: Width = None,
-    color: Color = None,
-    debug: Debug = False,
-) -> None:
+def run(text: Text, output: Output) -> None:
     """Show a text as tokens: number, id, piece and bytes of each."""
-    to = destination(format, output, width, color)
-    name = encoding or "gpt2"
-    tokens = encode(read_text(file, text), name, special=special, download=download)
+    to = output.destination()
+    tokens, name = text.tokens(), text.encoding_name
 
     def draw(style: Style) -> Lines:
         from attnscope.render.tokens import draw_tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnscope.cli.parsing import ARGS, option_name
+from attnscope.cli.parsing import ARGS, behind_dashes, option_name, takes_text
 from attnscope.errors import UsageError
 from attnscope.text import visible
 
@@ -39,15 +39,12 @@ def _no_such_option(error: Any, context: Any, help_hint: str) -> UsageError:
     args = context.meta.get(ARGS, []) if context is not None else []
     given = next((arg for arg in args if _caused(arg, name)), name)
     shown = visible(given if len(given) <= 40 else given[:39] + "…")
-    a_text = context is not None and _takes_text(context)
+    a_text = context is not None and takes_text(context.command)
     if error.possibilities and not (a_text and " " in given):
         near = " or ".join(sorted(error.possibilities))
         return UsageError(f"unknown option {shown}", f"did you mean {near}?")
     if a_text:
-        return UsageError(
-            f"unknown option {shown}",
-            f"a text that begins with - goes behind --: {context.command_path} -- {_quoted(shown)}",
-        )
+        return behind_dashes(given, context)
     return UsageError(f"unknown option {shown}", help_hint)
 
 
@@ -60,17 +57,9 @@ def _caused(arg: str, name: str) -> bool:
 
 def _extra(args: list[str], context: Any, help_hint: str) -> UsageError:
     words = [arg for arg in args if not arg.startswith("-")]
-    if context is not None and _takes_text(context) and len(words) > 1:
+    if context is not None and takes_text(context.command) and len(words) > 1:
         return UsageError("more than one text was given", "put the text in quotes")
     return UsageError("there are more arguments than the command takes", help_hint)
-
-
-def _takes_text(context: Any) -> bool:
-    return any(parameter.name == "text" for parameter in context.command.params)
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '\\"') + '"'
 
 
 def _first_line(message: str) -> str:

@@ -20,14 +20,14 @@ SUFFIXES = (".json", ".svg", ".html", ".txt")
 Draw = Callable[[Style], Lines]
 
 
-def check_path(path: str | os.PathLike[str]) -> Path:
+def check_path(path: str | os.PathLike[str], suffixes: Sequence[str] = SUFFIXES) -> Path:
     """The path, if something can be written there; called before the work, not behind it.
 
     Raises UsageError for an unknown suffix, a directory, or a directory that does not exist.
     """
     target = Path(path)
-    if target.suffix.lower() not in SUFFIXES:
-        known = ", ".join(SUFFIXES[:-1]) + f" or {SUFFIXES[-1]}"
+    if target.suffix.lower() not in suffixes:
+        known = ", ".join(suffixes[:-1]) + f" or {suffixes[-1]}"
         raise UsageError(f"cannot tell from the name {str(target)!r} what to write", f"end it in {known}")
     if target.is_dir():
         raise UsageError(f"{str(target)!r} is a directory", "give a file name")

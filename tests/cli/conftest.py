@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ def fails(cli: Callable[..., Any]) -> Callable[..., str]:
         assert result.code == 2, result
         assert result.out == ""
         assert result.err.endswith("\n") and result.err.count("\n") == 1, result.err
-        assert result.err.startswith("attnscope")
+        assert re.match(r"attnscope( [a-z]+)?: error: ", result.err)
         assert result.err.isprintable() or result.err[:-1].isprintable()
         return result.err[:-1]
 

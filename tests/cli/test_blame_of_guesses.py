@@ -77,11 +77,11 @@ TABLE = (
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("check", "Plan"), f"attnscope check: {PLAN}"),
-        (("trace", "a b", "--module", "Plan"), f"attnscope trace: {PLAN}"),
-        (("compare", "Plan", "Plan"), f"attnscope compare: A: {PLAN}"),
-        (("check", "Table"), f"attnscope check: {TABLE}"),
-        (("compare", "Table", "Table"), f"attnscope compare: {TABLE}"),
+        (("check", "Plan"), f"attnscope check: error: {PLAN}"),
+        (("trace", "a b", "--module", "Plan"), f"attnscope trace: error: {PLAN}"),
+        (("compare", "Plan", "Plan"), f"attnscope compare: error: A: {PLAN}"),
+        (("check", "Table"), f"attnscope check: error: {TABLE}"),
+        (("compare", "Table", "Table"), f"attnscope compare: error: {TABLE}"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
 )
@@ -138,6 +138,7 @@ def test_a_text_that_does_not_fit_the_vocabulary(
         "    def forward(self, idx):\n        return self.wte(idx)\n"
     )
     assert fails("trace", "To be or", "--module", "mine.py:LM", "--show", "tokens") == (
-        "attnscope trace: token ids 2514, 307, 393 of the text do not fit the vocabulary of 300 of `LM`; "
+        "attnscope trace: error: token ids 2514, 307, 393 of the text do not fit the vocabulary of "
+        "300 of `LM`; "
         '--encoding bytes would, or ids of its own: --input "idx=torch.tensor([[0, 1, 2]])"'
     )

@@ -214,7 +214,7 @@ def test_special_tokens_are_text_unless_asked_for(cli: Cli) -> None:
 def test_train_without_dropout_warns(cli: Cli) -> None:
     result = cli("trace", "one step", "--train")
     assert result.code == 0
-    assert result.err == "attnscope trace: --train changes nothing here: --dropout is 0\n"
+    assert result.err == "attnscope trace: warning: --train changes nothing here: --dropout is 0\n"
     quiet = cli("trace", "one step", "--train", "--dropout", "0.5")
     assert (quiet.code, quiet.err) == (0, "")
 

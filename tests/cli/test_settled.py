@@ -181,7 +181,7 @@ def test_wrong_settings_are_one_line(
     fails: Fails, module: Any, tmp_path: Path, table: str, said: str
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.attnscope]\n{table}\n")
-    assert fails("check", f"{module()}:A") == f"attnscope check: {said}"
+    assert fails("check", f"{module()}:A") == f"attnscope check: error: {said}"
 
 
 def test_patterns_are_those_of_per_file_ignores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

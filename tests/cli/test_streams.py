@@ -167,7 +167,7 @@ def test_a_full_disk_is_one_line() -> None:
             [sys.executable, "-m", "attnscope", "layers"], stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert result.returncode == 74
-    assert result.stderr.startswith(b"attnscope layers: standard output cannot be written")
+    assert result.stderr.startswith(b"attnscope layers: error: standard output cannot be written")
     assert result.stderr.count(b"\n") == 1
 
 

@@ -122,7 +122,7 @@ def test_an_interrupt_is_quiet(runner: Runner) -> None:
 )
 def test_usage_errors_are_one_line(runner: Runner, args: tuple[str, ...], message: str) -> None:
     ran = runner.scoped(*args)
-    assert (ran.code, ran.out, ran.err) == (2, "", f"attnscope run: {message}\n")
+    assert (ran.code, ran.out, ran.err) == (2, "", f"attnscope run: error: {message}\n")
 
 
 @pytest.mark.parametrize(
