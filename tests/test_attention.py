@@ -15,8 +15,10 @@ from attnscope.attention import build_attention
 from attnscope.pooling import pool
 from attnscope.recorder.capture import Capture
 from attnscope.recorder.record import record
-from tests.recorder.attention_styles import STYLES
 from tests.showing import attend, run
+from tests.zoo import Row
+from tests.zoo.recorded import ZOO
+from tests.zoo.table import rows
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -24,14 +26,14 @@ Load = Callable[..., Any]
 SIZES = [(2, 5, 6, 4), (3, 4, 4, 4), (2, 2, 2, 2)]
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_weights_equal_the_oracle(load: Load, style: str) -> None:
-    module = load(STYLES[style])
+@pytest.mark.parametrize("row", ZOO.values(), ids=ZOO)
+def test_weights_equal_the_oracle(row: Row) -> None:
+    assert row.oracle is not None
     for b, t, h, d in SIZES:
-        attention = module.Att(h * d, h, t + 3).eval()
-        args = module.inputs(b, t, h * d, h)
+        attention = row.sized(h * d, h, t + 3).eval()
+        args = row.inputs(b, t, h * d, h)
         with torch.no_grad():
-            expected = module.oracle(attention, *args).numpy()
+            expected = row.oracle(attention, *args).numpy()
         found = attend(attention, *args)
         weights = np.concatenate([one.weights for one in found], axis=1)
         assert_allclose(weights, expected, atol=2e-6)
@@ -44,12 +46,11 @@ def test_weights_equal_the_oracle(load: Load, style: str) -> None:
             assert not (one.weights * ~one.mask[:, None]).any()
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_pooled_weights_are_those_of_the_whole(load: Load, style: str) -> None:
+@pytest.mark.parametrize("row", ZOO.values(), ids=ZOO)
+def test_pooled_weights_are_those_of_the_whole(row: Row) -> None:
     b, t, h, d = 2, 8, 2, 4
-    module = load(STYLES[style])
-    attention = module.Att(h * d, h, t + 3).eval()
-    args = module.inputs(b, t, h * d, h)
+    attention = row.sized(h * d, h, t + 3).eval()
+    args = row.inputs(b, t, h * d, h)
     whole = attend(attention, *args)
     capture = Capture("pooled", pool=lambda weights: pool(weights, 2, 2, 3))
     recording = record(attention, args, capture=capture)
@@ -65,37 +66,36 @@ def test_pooled_weights_are_those_of_the_whole(load: Load, style: str) -> None:
 
 
 ORIGINS = {
-    "nanogpt": ("buffer", "mask"),
-    "book": ("buffer", "mask"),
-    "single_head": ("buffer", "tril"),
-    "comprehension": ("buffer", "mask"),
-    "permuted": ("buffer", "mask"),
-    "tokens_first": ("buffer", "mask"),
-    "manual_softmax": ("buffer", "mask"),
-    "folded_by_split": ("buffer", "mask"),
-    "sdpa_mask": ("buffer", "mask"),
-    "unbound": ("made", None),
-    "folded": ("made", None),
-    "einsum": ("made", None),
-    "tokens_batch_channels": ("made", None),
-    "grouped": ("made", None),
-    "grouped_five_axes": ("made", None),
-    "rope": ("made", None),
-    "cached": ("made", None),
-    "loop_over_heads": ("made", None),
-    "sdpa_causal": ("is_causal", None),
-    "grouped_expand_sdpa": ("is_causal", None),
-    "gqa_flag": ("is_causal", None),
-    "cross": ("none", None),
-    "no_batch": ("none", None),
-    "softcap_alibi": ("made", None),
+    "NanoGPT": ("buffer", "mask"),
+    "Book": ("buffer", "mask"),
+    "SingleHead": ("buffer", "tril"),
+    "Comprehension": ("buffer", "mask"),
+    "Permuted": ("buffer", "mask"),
+    "TokensFirst": ("buffer", "mask"),
+    "ManualSoftmax": ("buffer", "mask"),
+    "FoldedBySplit": ("buffer", "mask"),
+    "SdpaMask": ("buffer", "mask"),
+    "Unbound": ("made", None),
+    "Folded": ("made", None),
+    "Einsum": ("made", None),
+    "TokensBatchChannels": ("made", None),
+    "Grouped": ("made", None),
+    "GroupedFiveAxes": ("made", None),
+    "Rope": ("made", None),
+    "Cached": ("made", None),
+    "LoopOverHeads": ("made", None),
+    "SdpaCausal": ("is_causal", None),
+    "GroupedExpandSdpa": ("is_causal", None),
+    "GqaFlag": ("is_causal", None),
+    "Cross": ("none", None),
+    "NoBatch": ("none", None),
+    "SoftcapAlibi": ("made", None),
 }
 
 
 @pytest.mark.parametrize("style", ORIGINS)
-def test_masks_say_where_they_came_from(load: Load, style: str) -> None:
-    module = load(STYLES[style])
-    found = attend(module.Att(8, 2, 6).eval(), *module.inputs(2, 4, 8, 2))
+def test_masks_say_where_they_came_from(style: str) -> None:
+    found = attend(ZOO[style].sized(8, 2, 6).eval(), *ZOO[style].inputs(2, 4, 8, 2))
     origin = found[0].mask_origin
     assert (origin.kind, origin.name) == ORIGINS[style]
     if origin.kind == "made":
@@ -310,17 +310,17 @@ def test_values_are_those_of_the_moment(load: Load) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_other_dtypes(load: Load, dtype: torch.dtype) -> None:
-    module = load(STYLES["nanogpt"])
-    attention = module.Att(8, 2, 6).eval().to(dtype)
-    x = module.inputs(2, 4, 8, 2)[0].to(dtype)
+def test_other_dtypes(dtype: torch.dtype) -> None:
+    row = ZOO["NanoGPT"]
+    assert row.oracle is not None
+    attention = row.sized(8, 2, 6).eval().to(dtype)
+    x = rows(2, 4, 8).to(dtype)
     (found,) = attend(attention, x)
     with torch.no_grad():
-        expected = module.oracle(attention, x).float().numpy()
+        expected = row.oracle(attention, x).float().numpy()
     assert_allclose(found.weights, expected, atol={torch.float64: 1e-6}.get(dtype, 2e-2))
 
 
-def test_on_the_meta_device_there_are_rows_and_no_values(load: Load) -> None:
-    module = load(STYLES["nanogpt"])
-    (found,) = attend(module.Att(8, 2, 6).to("meta"), torch.randn(2, 4, 8, device="meta"))
+def test_on_the_meta_device_there_are_rows_and_no_values() -> None:
+    (found,) = attend(ZOO["NanoGPT"].sized(8, 2, 6).to("meta"), torch.randn(2, 4, 8, device="meta"))
     assert found.weights is None and found.mask is None and found.shape == (2, 2, 4, 4)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from tests.recorder.attention_styles import STYLES
+from attnscope.schema import Step
 from tests.showing import axes, run
+from tests.zoo.recorded import ZOO
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -36,56 +37,57 @@ COLLIDING = [
 ]
 # With one head there is nothing to group, and a bare parameter [C, C / 1] projects channels to channels.
 MORE_THAN_ONE_HEAD = set(
-    "grouped grouped_five_axes grouped_expand_sdpa gqa_flag no_batch folded_by_split loop_over_heads".split()
+    "Grouped GroupedFiveAxes GroupedExpandSdpa GqaFlag NoBatch FoldedBySplit LoopOverHeads".split()
 )
-MORE_THAN_ONE_CHANNEL = {"rope", "grouped_five_axes"}
+MORE_THAN_ONE_CHANNEL = {"Rope", "GroupedFiveAxes"}
 
 
-def names(load: Callable[..., Any], style: str, sizes: tuple[int, int, int, int]) -> list[Any]:
+def rows_of(style: str, sizes: tuple[int, int, int, int]) -> Sequence[Step]:
     b, t, h, d = sizes
-    module = load(STYLES[style])
-    rows = run(module.Att(h * d, h, t + 3).eval(), *module.inputs(b, t, h * d, h))
+    return run(ZOO[style].sized(h * d, h, t + 3).eval(), *ZOO[style].inputs(b, t, h * d, h))
+
+
+def names(style: str, sizes: tuple[int, int, int, int]) -> list[Any]:
+    rows = rows_of(style, sizes)
     shown = [
         (row.line, row.op, row.outputs[0].axes, row.inputs[0].axes if row.inputs else ()) for row in rows
     ]
     return list(dict.fromkeys(shown))
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_equal_sizes_do_not_change_a_name(load: Callable[..., Any], style: str) -> None:
-    expected = names(load, style, DISTINCT)
+@pytest.mark.parametrize("style", ZOO)
+def test_equal_sizes_do_not_change_a_name(style: str) -> None:
+    expected = names(style, DISTINCT)
     for sizes in COLLIDING:
         if sizes[2] == 1 and style in MORE_THAN_ONE_HEAD:
             continue
         if sizes[3] == 1 and style in MORE_THAN_ONE_CHANNEL:
             continue
-        assert names(load, style, sizes) == expected, sizes
+        assert names(style, sizes) == expected, sizes
 
 
 # The axes of each style's scores, weights and output at distinct sizes.
 SCORES = {
-    "tokens_first": "B T S H",
-    "folded": "B·H T S",
-    "folded_by_split": "H·B T S",
-    "tokens_batch_channels": "B·H T S",
-    "single_head": "B T S",
-    "loop_over_heads": "B T S",
-    "no_batch": "T S",
-    "grouped_five_axes": "B G 2 T S",
+    "TokensFirst": "B T S H",
+    "Folded": "B·H T S",
+    "FoldedBySplit": "H·B T S",
+    "TokensBatchChannels": "B·H T S",
+    "SingleHead": "B T S",
+    "LoopOverHeads": "B T S",
+    "NoBatch": "T S",
+    "GroupedFiveAxes": "B G 2 T S",
 }
-RESULTS = {"no_batch": "T D", "single_head": "B T D", "tokens_batch_channels": "T B C"}
+RESULTS = {"NoBatch": "T D", "SingleHead": "B T D", "TokensBatchChannels": "T B C"}
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_scores_weights_and_output_are_named(load: Callable[..., Any], style: str) -> None:
-    b, t, h, d = DISTINCT
-    module = load(STYLES[style])
-    rows = run(module.Att(h * d, h, t + 3).eval(), *module.inputs(b, t, h * d, h))
+@pytest.mark.parametrize("style", ZOO)
+def test_scores_weights_and_output_are_named(style: str) -> None:
+    rows = rows_of(style, DISTINCT)
     expected = SCORES.get(style, "B H T S")
     for row in rows:
         if row.op == "softmax":
             assert axes(row.outputs[0]) == expected
-            assert f"over {expected.split()[-2 if style == 'tokens_first' else -1]} " in row.detail
+            assert f"over {expected.split()[-2 if style == 'TokensFirst' else -1]} " in row.detail
     assert axes(rows[-1].outputs[0]) == RESULTS.get(style, "B T C")
 
 

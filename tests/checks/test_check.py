@@ -13,7 +13,7 @@ from torch import nn
 
 import attnscope
 from attnscope.errors import UsageError
-from tests.checks import styles
+from tests.zoo import styles
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import attnscope
 from attnscope.checks.evidence import is_causal_triangle
 from attnscope.checks.severity import ROWS, severity
-from tests.checks import styles
+from tests.zoo import styles
 
 x = styles.rows()
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import attnscope
 from attnscope.diagnostic import Diagnostic
-from tests.checks.styles import causal, rows
+from tests.zoo.styles import causal, rows
 
 
 class Base(nn.Module):

@@ -12,7 +12,7 @@ from torch import nn
 
 import attnscope
 from attnscope.diagnostic import Diagnostic
-from tests.checks import styles
+from tests.zoo import styles
 
 
 class Sound(styles.Projections):

@@ -13,9 +13,9 @@ import attnscope
 from attnscope.cli.boundary import run
 from attnscope.render.compare import draw_comparison
 from attnscope.render.terminal import Style
-from tests.equivalence import modules
+from tests.zoo import compared as zoo
 
-FILE = Path(modules.__file__)
+FILE = Path(zoo.__file__)
 
 
 def command(*words: str) -> tuple[int, str, str]:

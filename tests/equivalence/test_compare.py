@@ -13,17 +13,17 @@ import attnscope
 from attnscope.comparison import Comparison
 from attnscope.errors import UsageError
 from attnscope.layers.stack import build_model
-from tests.equivalence import modules
+from tests.zoo import compared as zoo
 
-HERE = Path(modules.__file__)
+HERE = Path(zoo.__file__)
 SIZES = ("dim=16", "heads=4")
 
 
 def compared(a: str, b: str, **more: object) -> Comparison:
-    """`compare` on two classes of `modules.py`, or on any targets."""
+    """`compare` on two classes of the zoo, or on any targets."""
 
     def target(name: str) -> str:
-        return f"{HERE}:{name}" if hasattr(modules, name) else name
+        return f"{HERE}:{name}" if hasattr(zoo, name) else name
 
     args = () if {a, b} <= BUILT_IN else SIZES
     given = {"args": args, **more}
@@ -89,8 +89,8 @@ def test_the_same_function_is_equal_to_1e_5(a: str, b: str) -> None:
     "name",
     [
         n
-        for n, v in vars(modules).items()
-        if isinstance(v, type) and v.__module__ == modules.__name__ and n not in ("Conv1D", "Head", "Raises")
+        for n, v in vars(zoo).items()
+        if isinstance(v, type) and v.__module__ == zoo.__name__ and n not in ("Conv1D", "Head", "Raises")
     ],
 )
 def test_a_module_is_equal_to_itself(name: str) -> None:
@@ -238,7 +238,7 @@ def test_the_place_of_the_largest_difference_is_true() -> None:
 
 def test_modules_are_compared_and_left_as_they_were() -> None:
     torch.manual_seed(0)
-    a, b = modules.Fused(24, 3).train(), modules.Separate(24, 3)
+    a, b = zoo.Fused(24, 3).train(), zoo.Separate(24, 3)
     before = [copy.deepcopy(m.state_dict()) for m in (a, b)]
     found = attnscope.compare(a, b, torch.randn(2, 6, 24))
     assert found.equal and found.largest is not None and found.largest < 1e-6
@@ -248,7 +248,7 @@ def test_modules_are_compared_and_left_as_they_were() -> None:
 
 
 def test_random_state_and_modules_of_two_sizes() -> None:
-    a, b = modules.Fused(24, 3), modules.Fused(16, 2)
+    a, b = zoo.Fused(24, 3), zoo.Fused(16, 2)
     state = torch.get_rng_state()
     with pytest.raises(UsageError) as error:
         attnscope.compare(a, b)
@@ -295,8 +295,8 @@ def test_both_layouts_of_pytorchs_attention() -> None:
     first = nn.MultiheadAttention(16, 4, batch_first=False)
     second = nn.MultiheadAttention(16, 4, batch_first=True)
     assert attnscope.compare(first, second).equal
-    assert attnscope.compare(second, modules.Fused(16, 4)).equal
-    assert attnscope.compare(first, modules.Fused(16, 4), causal=False).failed
+    assert attnscope.compare(second, zoo.Fused(16, 4)).equal
+    assert attnscope.compare(first, zoo.Fused(16, 4), causal=False).failed
 
 
 def test_sizes_follow_the_side_that_names_them() -> None:

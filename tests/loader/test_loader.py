@@ -16,12 +16,11 @@ from torch import nn
 from attnscope.errors import UsageError
 from attnscope.loader import Built, CallInputs, construct, load_target, make_inputs
 from attnscope.loader.expressions import parse_binding
-
-HERE = Path(__file__).parent / "fixtures"
+from tests.zoo import FILES, LOADED, Loaded
 
 
 def build(name: str, *args: str, **options: Any) -> Built:
-    target = load_target(str(HERE / name), console_err=io.StringIO())
+    target = load_target(str(FILES / name), console_err=io.StringIO())
     return construct(target, args, **options)
 
 
@@ -35,83 +34,19 @@ def run(built: Built, call: CallInputs) -> Any:
         return built.module.eval()(*call.args, **call.kwargs)
 
 
-ALONE = [
-    ("gpt_dataclass.py:CausalSelfAttention", "x=[B 2, T 7, C 768]", True),
-    ("gpt_dataclass.py:TinyGPT", "idx=[B 2, T 7] token ids", True),
-    ("cfgnode.py:SelfAttention", "x=[B 2, T 7, C 24]", True),
-    (
-        "llama_like.py:Attention",
-        "x=[B 2, T 7, C 24], start_pos=0, freqs_cis=complex [T, 4], "
-        "mask: [T, T] float, added: 0 = may attend, -inf = blocked",
-        True,
-    ),
-    (
-        "gemma_like.py:FamilyAttention",
-        "hidden_states=[B 2, T 7, C 48], freqs_cis=complex [T, 4], kv_write_indices=[T 7], "
-        "kv_cache=(k, v) zeros [B, T, G, D], mask: [T, T] float, added: 0 = may attend, -inf = blocked",
-        True,
-    ),
-    (
-        "whisper_like.py:MultiHead",
-        "x=[B 2, T 7, C 24], mask: [T, T] float, added: 0 = may attend, -inf = blocked",
-        True,
-    ),
-    (
-        "annotated_like.py:MultiHeadedAttention",
-        "query=[B 2, T 7, C 24], key=query, value=query, mask: [1, T, T] bool, True = may attend",
-        True,
-    ),
-    ("annotated_like.py:Residual", "x=[B 2, T 7, C 24], mask: [1, T, T] bool, True = may attend", True),
-    ("train_script.py:Head", "x=[B 2, T 7, C 24]", True),
-    ("train_script.py:MultiHeadAttention", "x=[B 2, T 7, C 24]", True),
-    ("train_script.py:LanguageModel", "idx=[B 2, T 7] token ids", True),
-    pytest.param(
-        "einops_like.py:CrossAttention",
-        "x=[B 2, T 7, C 512]",
-        False,
-        marks=pytest.mark.skipif(find_spec("einops") is None, reason="einops is not installed"),
-    ),
-    (
-        "fairseq_like.py:MultiheadAttention",
-        "query=[T 7, B 2, C 24], key=query, value=query, "
-        "attn_mask: [T, T] float, added: 0 = may attend, -inf = blocked",
-        True,
-    ),
-    (
-        "pkg/deep/modeling_deep.py:DeepAttention",
-        "hidden_states=[B 2, T 7, C 48], position_embeddings=(cos, sin) [1, T, 8], "
-        "attention_mask: [1, 1, T, T] float, added: 0 = may attend, -inf = blocked",
-        True,
-    ),
-    (
-        "pkg/deep/modeling_deep.py:DeepModel",
-        "hidden_states=[B 2, T 7, C 48], position_embeddings=(cos, sin) [1, T, 8]",
-        False,
-    ),
-    ("shapes.py:SeqFirst", "x=[T 7, B 2, C 24]", False),
-    ("shapes.py:Unbatched", "x=[T 7, C 24]", False),
-    (
-        "shapes.py:Heads",
-        "q=[B 2, H 3, T 7, D 8], k like q, v like q, mask: [T, T] bool, True = may attend",
-        True,
-    ),
-    (
-        "shapes.py:Cross",
-        "x=[B 2, T 7, C 24], memory=[B 2, S 5, C 24], memory_mask: [B, S] bool, True = blocked",
-        False,
-    ),
-    ("shapes.py:Patches", "img=[B 2, C 3, 24, 24]", None),
-    ("shapes.py:Vision", "img=[B 2, C 3, 16, 16]", None),
-]
+def _row(name: str, row: Loaded) -> Any:
+    lacks = row.needs and find_spec(row.needs) is None
+    mark = pytest.mark.skipif(bool(lacks), reason=f"{row.needs} is not installed")
+    return pytest.param(name, row, id=name, marks=mark)
 
 
-@pytest.mark.parametrize(("name", "says", "causal"), ALONE)
-def test_a_class_alone_constructs_and_runs(name: str, says: str, causal: bool | None) -> None:
+@pytest.mark.parametrize(("name", "row"), [_row(*item) for item in LOADED.items()])
+def test_a_class_alone_constructs_and_runs(name: str, row: Loaded) -> None:
     built = build(name)
     assert built.error is None
     call = inputs(built)
     assert call.error is None and call.doubt == ""
-    assert (call.guesses, call.causal) == (says, causal)
+    assert (call.guesses, call.causal) == (row.guesses, row.causal)
     run(built, call)
 
 
@@ -304,7 +239,7 @@ def test_where_a_guess_may_be_to_blame_it_is_said() -> None:
 
 
 def test_a_fault_that_no_input_could_mend_is_not_laid_on_a_guess(tmp_path: Path) -> None:
-    source = (HERE / "gemma_like.py").read_text()
+    source = (FILES / "gemma_like.py").read_text()
     for old, new in (("k_cache.index_copy_(1", "self.gone.index_copy_(1"), ("+ mask", "+ maks")):
         assert old in source
         (tmp_path / "broken.py").write_text(source.replace(old, new))
@@ -328,10 +263,10 @@ def test_the_module_and_the_process_are_left_as_they_were(capsys: pytest.Capture
 
 def test_prints_and_missing_packages_go_to_the_console() -> None:
     err = io.StringIO()
-    load_target(str(HERE / "hostile.py") + ":Exits", console_err=err)
+    load_target(str(FILES / "hostile.py") + ":Exits", console_err=err)
     assert err.getvalue() == "said while it is imported\n"
     err = io.StringIO()
-    load_target(str(HERE / "pkg/deep/modeling_deep.py") + ":DeepAttention", console_err=err)
+    load_target(str(FILES / "pkg/deep/modeling_deep.py") + ":DeepAttention", console_err=err)
     assert err.getvalue() == "note: not installed, a stand-in takes its place: nosuchtransformers\n"
 
 
@@ -370,10 +305,10 @@ def test_memory_that_is_never_set_is_filled() -> None:
 )
 def test_a_target_that_is_wrong_is_told(text: str, message: str | None) -> None:
     if message is None:
-        assert load_target(str(HERE / text), console_err=io.StringIO()).name == "MultiHeadedAttention"
+        assert load_target(str(FILES / text), console_err=io.StringIO()).name == "MultiHeadedAttention"
         return
     with pytest.raises(UsageError) as raised:
-        load_target(str(HERE / text), console_err=io.StringIO())
+        load_target(str(FILES / text), console_err=io.StringIO())
     assert message in str(raised.value)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,46 +10,11 @@ from torch import nn
 
 from attnscope.loader import Built, construct, load_target, make_inputs
 from attnscope.targets import Request, prepare
-
-HERE = Path(__file__).parent / "fixtures"
-ALLOWED = "bool, True = may attend"
-
-CALLS = [
-    ("EncoderLayer", f"x=[B 2, T 7, C 32], mask: [1, T, T] {ALLOWED}", True),
-    ("Encoder", f"x=[B 2, T 7, C 32], mask: [1, T, T] {ALLOWED}", True),
-    (
-        "DecoderLayer",
-        "x=[B 2, T 7, C 32], memory=[B 2, S 5, C 32], "
-        f"src_mask: [B, 1, S] {ALLOWED}, tgt_mask: [1, T, T] {ALLOWED}",
-        True,
-    ),
-    (
-        "EncoderDecoder",
-        "tgt=[B 2, T 7] token ids, src=[B 2, S 5] token ids, "
-        f"src_mask: [B, 1, S] {ALLOWED}, tgt_mask: [1, T, T] {ALLOWED}",
-        True,
-    ),
-    (
-        "build",
-        "tgt=[B 2, T 7] token ids, src=[B 2, S 5] token ids, "
-        f"src_mask: [B, 1, S] {ALLOWED}, tgt_mask: [1, T, T] {ALLOWED}",
-        True,
-    ),
-    ("Padded", "trg=[B 2, T 7] token ids, src=[B 2, S 5] token ids", None),
-    ("Forecast", "target=[S 5, B 2, C 24], inputs=[T 7, B 2, C 24]", False),
-]
+from tests.zoo import FILES
 
 
 def build(name: str) -> Built:
-    return construct(load_target(f"{HERE / 'translators.py'}:{name}", console_err=io.StringIO()))
-
-
-@pytest.mark.parametrize(("name", "says", "causal"), CALLS, ids=[name for name, _, _ in CALLS])
-def test_two_sequences_and_their_masks(name: str, says: str, causal: bool | None) -> None:
-    built = build(name)
-    assert built.error is None
-    call = make_inputs(built)
-    assert (call.error, call.guesses, call.causal) == (None, says, causal)
+    return construct(load_target(f"{FILES / 'translators.py'}:{name}", console_err=io.StringIO()))
 
 
 def test_parts_are_made_as_the_file_makes_them() -> None:

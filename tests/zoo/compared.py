@@ -9,6 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.zoo.table import C, H, T, Zoo, rows
+
+ZOO = Zoo(C, H)
+
 
 class Conv1D(nn.Module):
     """A linear layer that keeps its weight as [in, out]."""
@@ -22,6 +26,7 @@ class Conv1D(nn.Module):
         return x @ self.weight + self.bias
 
 
+@ZOO.row()
 class Separate(nn.Module):
     """Explicit softmax, one linear layer each for q, k and v."""
 
@@ -43,6 +48,7 @@ class Separate(nn.Module):
         return self.o_proj((weights @ v).transpose(1, 2).reshape(b, t, d))
 
 
+@ZOO.row()
 class Renamed(nn.Module):
     """As `Separate` with other names, `reshape` for `view`, einsum for `@`, a mask that is added."""
 
@@ -64,6 +70,7 @@ class Renamed(nn.Module):
         return self.out_proj(mixed.reshape(n, length, width))
 
 
+@ZOO.row()
 class Fused(nn.Module):
     """SDPA over one fused projection, rows q | k | v."""
 
@@ -84,6 +91,7 @@ class Fused(nn.Module):
         return self.proj(y.transpose(1, 2).reshape(x.shape))
 
 
+@ZOO.row()
 class PerHead(nn.Module):
     """As `Fused`, but the rows are q | k | v of each head in turn."""
 
@@ -100,6 +108,7 @@ class PerHead(nn.Module):
         return self.dense(y.transpose(1, 2).reshape(x.shape))
 
 
+@ZOO.row()
 class Transposed(nn.Module):
     """As `Fused` with weights kept as [in, out] and a mask buffer called `bias`."""
 
@@ -117,6 +126,7 @@ class Transposed(nn.Module):
         return self.c_proj((weights @ v).transpose(1, 2).reshape(b, t, d))
 
 
+@ZOO.row()
 class Raw(nn.Module):
     """Bare square matrices, multiplied from the right: [in, out], which no shape tells."""
 
@@ -134,6 +144,7 @@ class Raw(nn.Module):
         return y.transpose(1, 2).reshape(x.shape) @ self.W_o
 
 
+@ZOO.row()
 class EachHead(nn.Module):
     """One matrix for each head in one tensor: [H, C, D], and [H, D, C] for the output."""
 
@@ -150,6 +161,7 @@ class EachHead(nn.Module):
         return torch.einsum("bhtd,hdc->btc", y, self.w_o)
 
 
+@ZOO.row()
 class Head(nn.Module):
     """One head with a fused projection of its own."""
 
@@ -161,6 +173,7 @@ class Head(nn.Module):
         return F.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x), is_causal=True)
 
 
+@ZOO.row()
 class ManyHeads(nn.Module):
     """Heads side by side, then a projection."""
 
@@ -173,6 +186,7 @@ class ManyHeads(nn.Module):
         return self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
 
 
+@ZOO.row()
 class Cloned(nn.Module):
     """Four equal layers in a list: query, key, value, output."""
 
@@ -207,6 +221,7 @@ class Grouped(nn.Module):
         return self.wo(y.transpose(1, 2).reshape(x.shape))
 
 
+@ZOO.row(rows(), torch.ones(T, T).tril().bool(), found={"AS203": "error"})
 class TakesMask(nn.Module):
     """The caller's mask, True = blocked."""
 
@@ -235,6 +250,7 @@ class TimeFirst(nn.Module):
         return self.attn(x, x, x, attn_mask=blocked, need_weights=False)[0]
 
 
+@ZOO.row()
 class Odd(nn.Module):
     """Names that tell nothing, in an order that misleads: value, output, key, query."""
 
@@ -255,6 +271,7 @@ class Odd(nn.Module):
 # -- faults: each differs from `Fused` in one thing
 
 
+@ZOO.row(found={"AS208": "note"})
 class NoScale(Fused):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.cut(x)
@@ -262,6 +279,7 @@ class NoScale(Fused):
         return self.proj(y.transpose(1, 2).reshape(x.shape))
 
 
+@ZOO.row(found={"AS201": "error"})
 class OneAhead(Fused):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.cut(x)
@@ -271,6 +289,7 @@ class OneAhead(Fused):
         return self.proj(y.transpose(1, 2).reshape(x.shape))
 
 
+@ZOO.row(found={"AS211": "error"})
 class MixedHeads(Fused):
     def forward(self, x: Tensor) -> Tensor:
         b, t, d = x.shape
@@ -279,6 +298,7 @@ class MixedHeads(Fused):
         return self.proj(y.transpose(1, 2).reshape(x.shape))
 
 
+@ZOO.row()
 class SameRowsOtherOrder(Fused):
     """The same names and shapes, but the fused rows are read per head."""
 
@@ -287,16 +307,19 @@ class SameRowsOtherOrder(Fused):
         return self.qkv(x).view(b, t, self.heads, -1).transpose(1, 2).chunk(3, dim=-1)
 
 
+@ZOO.row(found={"AS214": "error"})
 class DropsInEval(Fused):
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(super().forward(x), 0.2)
 
 
+@ZOO.row(found={"AS101": "error"})
 class Raises(Fused):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + self.missing
 
 
+@ZOO.row(found={"AS216": "error"})
 class Detached(Fused):
     """The same outputs; no gradient reaches the projection."""
 
@@ -305,6 +328,7 @@ class Detached(Fused):
         return q.detach(), k.detach(), v
 
 
+@ZOO.row(found={"AS217": "error"})
 class Unregistered(nn.Module):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -315,6 +339,7 @@ class Unregistered(nn.Module):
         return self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
 
 
+@ZOO.row()
 class MaskBuffer(Fused):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__(dim, heads)
@@ -326,6 +351,7 @@ class MaskBuffer(Fused):
         return self.proj(y.transpose(1, 2).reshape(x.shape))
 
 
+@ZOO.row(found={"AS119": "error"})
 class MaskAttribute(MaskBuffer):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__(dim, heads)
@@ -333,6 +359,7 @@ class MaskAttribute(MaskBuffer):
         self.seen = mask
 
 
+@ZOO.row()
 class Cached(Fused):
     """Keys and values of earlier calls are put in front."""
 
@@ -348,6 +375,7 @@ class Cached(Fused):
         return self.proj(y.transpose(1, 2).reshape(x.shape)), (k, v)
 
 
+@ZOO.row(found={"AS218": "error"})
 class CachedWrong(Cached):
     """The mask forgets the tokens before."""
 

@@ -1,25 +1,16 @@
-"""Correct attention in many styles: on none of them may a check report an error or a warning.
-
-`STYLES` has one row for each: the class, how it is called, and whether causal attention is meant.
-"""
+"""Correct attention in many styles: on none of them may a check report an error or a warning."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-B, T, C, H, D = 2, 7, 24, 3, 8
+from tests.zoo.table import B, C, D, H, Row, T, Zoo, rows
 
-
-def rows(*shape: int) -> Tensor:
-    generator = torch.Generator().manual_seed(17)
-    return torch.randn(*(shape or (B, T, C)), generator=generator)
+ZOO = Zoo()
 
 
 def heads(x: Tensor, count: int = H) -> Tensor:
@@ -34,6 +25,11 @@ def causal(x: Tensor) -> Tensor:
     return torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()
 
 
+def keep() -> Tensor:
+    """Which tokens are real: the first entry has four."""
+    return torch.tensor([[1] * 4 + [0] * 3, [1] * 7]).bool()
+
+
 class Projections(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -43,6 +39,7 @@ class Projections(nn.Module):
         return heads(self.q(x)), heads(self.k(x)), heads(self.v(x))
 
 
+@ZOO.row()
 class FusedBuffer(nn.Module):
     def __init__(self, n_embd: int = C, n_head: int = H, block: int = 12) -> None:
         super().__init__()
@@ -65,6 +62,7 @@ class FusedBuffer(nn.Module):
         return self.c_proj(y)
 
 
+@ZOO.row()
 class Flash(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -72,6 +70,7 @@ class Flash(Projections):
         return self.o(merged(y))
 
 
+@ZOO.row()
 class EinsumBHQK(nn.Module):
     def __init__(self):
         super().__init__()
@@ -86,6 +85,7 @@ class EinsumBHQK(nn.Module):
         return self.wo(y.flatten(2))
 
 
+@ZOO.row()
 class EinsumWeights(nn.Module):
     """Projections as bare parameters [C, H, D]."""
 
@@ -101,6 +101,7 @@ class EinsumWeights(nn.Module):
         return torch.einsum("bhts,bhsd,hdc->btc", scores.softmax(-1), v, self.out)
 
 
+@ZOO.row()
 class Head(nn.Module):
     def __init__(self, size=D, context=12):
         super().__init__()
@@ -114,6 +115,7 @@ class Head(nn.Module):
         return wei @ self.value(x)
 
 
+@ZOO.row()
 class Stacked(nn.Module):
     def __init__(self):
         super().__init__()
@@ -125,6 +127,7 @@ class Stacked(nn.Module):
         return self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
 
 
+@ZOO.row()
 class FoldedBmm(Projections):
     def fold(self, x):
         b, t, _ = x.shape
@@ -140,6 +143,7 @@ class FoldedBmm(Projections):
         return self.o(y.permute(0, 2, 1, 3).reshape(b, t, c))
 
 
+@ZOO.row()
 class GroupedInterleave(nn.Module):
     def __init__(self):
         super().__init__()
@@ -152,6 +156,7 @@ class GroupedInterleave(nn.Module):
         return merged(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
+@ZOO.row()
 class GroupedExpand(GroupedInterleave):
     def widen(self, u):
         b, g, t, d = u.shape
@@ -164,12 +169,14 @@ class GroupedExpand(GroupedInterleave):
         return merged(scores.masked_fill(~causal(x), -torch.inf).softmax(-1) @ v)
 
 
+@ZOO.row()
 class GroupedFlag(GroupedInterleave):
     def forward(self, x):
         q, k, v = heads(self.wq(x), 4), heads(self.wk(x), 2), heads(self.wv(x), 2)
         return merged(F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True))
 
 
+@ZOO.row()
 class MultiQuery(nn.Module):
     def __init__(self):
         super().__init__()
@@ -182,6 +189,7 @@ class MultiQuery(nn.Module):
         return self.o(merged(scores.masked_fill(~causal(x), float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class Alibi(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -193,6 +201,7 @@ class Alibi(Projections):
         return self.o(merged(F.scaled_dot_product_attention(q, k, v, attn_mask=bias)))
 
 
+@ZOO.row()
 class SlidingWindow(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -200,6 +209,7 @@ class SlidingWindow(Projections):
         return self.o(merged(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)))
 
 
+@ZOO.row()
 class PrefixLM(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -209,6 +219,7 @@ class PrefixLM(Projections):
         return self.o(merged(scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class Softcapped(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -217,6 +228,7 @@ class Softcapped(Projections):
         return self.o(merged(scores.masked_fill(~causal(x), float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class NormedQK(Projections):
     def __init__(self):
         super().__init__()
@@ -228,6 +240,7 @@ class NormedQK(Projections):
         return self.o(merged(scores.masked_fill(~causal(x), float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class HandNormedQK(Projections):
     def norm(self, u):
         return u * torch.rsqrt(u.pow(2).mean(-1, keepdim=True) + 1e-6)
@@ -238,6 +251,7 @@ class HandNormedQK(Projections):
         return self.o(merged(scores.masked_fill(~causal(x), float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class Cosine(Projections):
     def __init__(self):
         super().__init__()
@@ -249,6 +263,7 @@ class Cosine(Projections):
         return self.o(merged(scores.masked_fill(~causal(x), float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class LearnedTemperature(Projections):
     def __init__(self):
         super().__init__()
@@ -260,6 +275,7 @@ class LearnedTemperature(Projections):
         return self.o(merged(scores.masked_fill(~causal(x), float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class FixedTemperature(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -267,6 +283,7 @@ class FixedTemperature(Projections):
         return self.o(merged(scores.masked_fill(~causal(x), float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class FourthRoot(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -275,12 +292,14 @@ class FourthRoot(Projections):
         return self.o(merged(scores.masked_fill(~causal(x), float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class MuP(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
         return self.o(merged(F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0 / D)))
 
 
+@ZOO.row()
 class Sinks(Projections):
     """A learned logit beside the scores of each row, dropped after the softmax."""
 
@@ -296,6 +315,7 @@ class Sinks(Projections):
         return self.o(merged(weights @ v))
 
 
+@ZOO.row()
 class Float32Softmax(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -304,6 +324,7 @@ class Float32Softmax(Projections):
         return self.o(merged(F.softmax(scores, dim=-1, dtype=torch.float32).to(v.dtype) @ v))
 
 
+@ZOO.row(rows(T, B, C), layout="tbc")
 class SeqFirst(nn.Module):
     """[T, B, C] throughout, as its own unpacking says."""
 
@@ -317,6 +338,7 @@ class SeqFirst(nn.Module):
         return self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
 
 
+@ZOO.row()
 class BatchFirst(nn.Module):
     def __init__(self):
         super().__init__()
@@ -327,12 +349,16 @@ class BatchFirst(nn.Module):
         return self.attention(x, x, x, attn_mask=mask, is_causal=True)[0]
 
 
+@ZOO.row(causal=False)
+@ZOO.row(name="EncoderUnsaid", found={"AS201": "note"})
 class Encoder(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
         return self.o(merged((q @ k.transpose(-2, -1) / D**0.5).softmax(dim=-1) @ v))
 
 
+@ZOO.row(rows(), ~keep(), name="EncoderLayerPadded", causal=False)
+@ZOO.row(causal=False)
 class EncoderLayer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -342,6 +368,7 @@ class EncoderLayer(nn.Module):
         return self.layer(x, src_key_padding_mask=pad)
 
 
+@ZOO.row(rows(), keep(), causal=False)
 class PaddedEncoder(Projections):
     def forward(self, x, keep):
         q, k, v = self.split(x)
@@ -349,6 +376,7 @@ class PaddedEncoder(Projections):
         return self.o(merged(scores.softmax(-1) @ v))
 
 
+@ZOO.row(rows(), keep().long())
 class PaddedCausal(Projections):
     def forward(self, x, attention_mask):
         q, k, v = self.split(x)
@@ -357,12 +385,15 @@ class PaddedCausal(Projections):
         return self.o(merged(scores.softmax(-1) @ v)) * attention_mask[..., None]
 
 
+@ZOO.row(rows(), torch.zeros(T, T).masked_fill(~causal(rows()), float("-inf")))
 class AdditiveMask(Projections):
     def forward(self, x, mask):
         q, k, v = self.split(x)
         return self.o(merged((q @ k.mT / D**0.5 + mask).softmax(-1) @ v))
 
 
+@ZOO.row(kwargs={"mask": causal(rows())})
+@ZOO.row(name="OptionalMaskUnsaid", found={"AS201": "note"})
 class OptionalMask(Projections):
     def forward(self, x, mask=None):
         q, k, v = self.split(x)
@@ -372,6 +403,8 @@ class OptionalMask(Projections):
         return self.o(merged(scores.softmax(-1) @ v))
 
 
+@ZOO.row(rows(), rows(B, 5, C), causal=False)
+@ZOO.row(rows(), rows(B, 5, C), name="CrossUnsaid")
 class Cross(Projections):
     def forward(self, x, memory):
         q, k, v = heads(self.q(x)), heads(self.k(memory)), heads(self.v(memory))
@@ -386,6 +419,7 @@ def turn(u: Tensor, start: int = 0) -> Tensor:
     return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
 
 
+@ZOO.row()
 class RotaryHalf(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -394,6 +428,7 @@ class RotaryHalf(Projections):
         return self.o(merged(scores.masked_fill(~causal(x), float("-inf")).softmax(-1) @ v))
 
 
+@ZOO.row()
 class RotaryComplex(Projections):
     def __init__(self):
         super().__init__()
@@ -411,6 +446,7 @@ class RotaryComplex(Projections):
         return self.o(merged(F.scaled_dot_product_attention(q, k, v, is_causal=True)))
 
 
+@ZOO.row()
 class RotaryPartial(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -418,6 +454,7 @@ class RotaryPartial(Projections):
         return self.o(merged(F.scaled_dot_product_attention(q, k, v, is_causal=True)))
 
 
+@ZOO.row()
 class CachedRotary(Projections):
     def forward(self, x, past=None):
         q, k, v = self.split(x)
@@ -431,6 +468,7 @@ class CachedRotary(Projections):
         return self.o(merged(y)), (k, v)
 
 
+@ZOO.row()
 class CachedSingle(Projections):
     """`is_causal` for a prompt, nothing for single new tokens."""
 
@@ -443,6 +481,7 @@ class CachedSingle(Projections):
         return (out, (k, v)) if use_cache else (out, None)
 
 
+@ZOO.row()
 class CachedInside(Projections):
     """Keys and values are kept in buffers, written at `start_pos`."""
 
@@ -472,6 +511,7 @@ class Conv1D(nn.Module):
         return torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], -1)
 
 
+@ZOO.row()
 class ConvGPT2(nn.Module):
     def __init__(self):
         super().__init__()
@@ -487,6 +527,7 @@ class ConvGPT2(nn.Module):
         return self.c_proj(merged(scores.softmax(-1) @ v))
 
 
+@ZOO.row()
 class Block(nn.Module):
     """Pre-norm residual block whose last layers begin at zero."""
 
@@ -503,6 +544,7 @@ class Block(nn.Module):
         return x + self.mlp(self.n2(x))
 
 
+@ZOO.row(torch.randint(31, (B, T), generator=torch.Generator().manual_seed(1)))
 class TinyGPT(nn.Module):
     def __init__(self):
         super().__init__()
@@ -520,6 +562,7 @@ class TinyGPT(nn.Module):
         return logits, loss
 
 
+@ZOO.row()
 class T5Attention(Projections):
     """No scale; a learned bias for each distance."""
 
@@ -535,6 +578,7 @@ class T5Attention(Projections):
         return self.o(merged(scores.softmax(-1) @ v))
 
 
+@ZOO.row()
 class RelativeShift(Projections):
     """Positions as a second product, shifted into place by a view, as in Transformer-XL."""
 
@@ -556,6 +600,7 @@ class RelativeShift(Projections):
         return self.o(merged(scores.softmax(-1) @ v))
 
 
+@ZOO.row()
 class Differential(nn.Module):
     def __init__(self):
         super().__init__()
@@ -569,6 +614,7 @@ class Differential(nn.Module):
         return merged((weights[:, :, 0] - self.lam * weights[:, :, 1]) @ v)
 
 
+@ZOO.row()
 class TalkingHeads(Projections):
     def __init__(self):
         super().__init__()
@@ -582,6 +628,7 @@ class TalkingHeads(Projections):
         return self.o(merged(weights @ v))
 
 
+@ZOO.row()
 class GatedOutput(Projections):
     def __init__(self):
         super().__init__()
@@ -593,6 +640,7 @@ class GatedOutput(Projections):
         return self.o(y * torch.sigmoid(self.gate(x)))
 
 
+@ZOO.row()
 class LinearAttention(Projections):
     """No softmax at all: a running sum of outer products."""
 
@@ -605,6 +653,7 @@ class LinearAttention(Projections):
         return self.o(merged(y))
 
 
+@ZOO.row()
 class BlockLocal(Projections):
     """Tokens see earlier ones of their own block of 3."""
 
@@ -615,6 +664,7 @@ class BlockLocal(Projections):
         return self.o(merged(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)))
 
 
+@ZOO.row()
 class TransposedProducts(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -623,6 +673,7 @@ class TransposedProducts(Projections):
         return self.o(merged((v.transpose(-2, -1) @ weights.transpose(-2, -1)).transpose(-2, -1)))
 
 
+@ZOO.row(rows(), keep().flip(1))
 class EmptyRows(Projections):
     """Rows without a key are made zero on purpose."""
 
@@ -633,6 +684,7 @@ class EmptyRows(Projections):
         return self.o(merged(weights @ v))
 
 
+@ZOO.row()
 class Renormalised(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -641,6 +693,7 @@ class Renormalised(Projections):
         return self.o(merged(weights @ v))
 
 
+@ZOO.row()
 class Latent(nn.Module):
     """Keys and values from a small latent; content and rotary scores are summed, one scale for both."""
 
@@ -658,6 +711,7 @@ class Latent(nn.Module):
         return self.o(merged(scores.softmax(-1) @ v))
 
 
+@ZOO.row(rows(B, 8, C), causal=False)
 class Windows(Projections):
     """Non-overlapping windows of 4 tokens, folded into the batch."""
 
@@ -668,6 +722,7 @@ class Windows(Projections):
         return self.o(merged((q @ k.mT / D**0.5).softmax(-1) @ v)).view(b, t, c)
 
 
+@ZOO.row(*(rows(),) * 3, kwargs={"mask": causal(rows())})
 class QueryKeyValue(nn.Module):
     def __init__(self):
         super().__init__()
@@ -681,6 +736,7 @@ class QueryKeyValue(nn.Module):
         return self.linears[-1](merged(scores.softmax(dim=-1) @ v))
 
 
+@ZOO.row()
 class ScoresMinusMax(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -689,6 +745,7 @@ class ScoresMinusMax(Projections):
         return self.o(merged(scores.softmax(-1) @ v))
 
 
+@ZOO.row()
 class HandSoftmax(Projections):
     def forward(self, x):
         q, k, v = self.split(x)
@@ -697,6 +754,7 @@ class HandSoftmax(Projections):
         return self.o(merged(weights / weights.sum(-1, keepdim=True) @ v))
 
 
+@ZOO.row(causal=False)
 class Bucketed(nn.Module):
     """Swin's table of biases, in an encoder."""
 
@@ -717,6 +775,7 @@ class Bucketed(nn.Module):
         return self.proj((attn.softmax(-1) @ v).transpose(1, 2).reshape(b, n, c))
 
 
+@ZOO.row(causal=False)
 class ChannelAttention(nn.Module):
     """Attention among channels: the softmax is over channels by design."""
 
@@ -730,97 +789,11 @@ class ChannelAttention(nn.Module):
         return merged((weights @ v).transpose(-2, -1))
 
 
-@dataclass(frozen=True)
-class Style:
-    make: Callable[[], nn.Module]
-    args: tuple[Any, ...] = field(default_factory=lambda: (rows(),))
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-def keep() -> Tensor:
-    return torch.tensor([[1] * 4 + [0] * 3, [1] * 7]).bool()
-
-
-STYLES: dict[str, Style] = {
-    cls.__name__: Style(cls)
-    for cls in (
-        FusedBuffer,
-        Flash,
-        EinsumBHQK,
-        EinsumWeights,
-        Head,
-        Stacked,
-        FoldedBmm,
-        GroupedInterleave,
-        GroupedExpand,
-        GroupedFlag,
-        MultiQuery,
-        Alibi,
-        SlidingWindow,
-        PrefixLM,
-        Softcapped,
-        NormedQK,
-        HandNormedQK,
-        Cosine,
-        LearnedTemperature,
-        FixedTemperature,
-        FourthRoot,
-        MuP,
-        Sinks,
-        Float32Softmax,
-        BatchFirst,
-        RotaryHalf,
-        RotaryComplex,
-        RotaryPartial,
-        CachedRotary,
-        CachedSingle,
-        CachedInside,
-        ConvGPT2,
-        Block,
-        T5Attention,
-        RelativeShift,
-        Differential,
-        TalkingHeads,
-        GatedOutput,
-        LinearAttention,
-        BlockLocal,
-        TransposedProducts,
-        Renormalised,
-        Latent,
-        ScoresMinusMax,
-        HandSoftmax,
-    )
-}
-_FREE = {"causal": False}
-STYLES |= {
-    "SeqFirst": Style(SeqFirst, (rows(T, B, C),), {}, {"layout": "tbc"}),
-    "Encoder": Style(Encoder, options=_FREE),
-    "EncoderUnsaid": Style(Encoder),
-    "EncoderLayer": Style(EncoderLayer, options=_FREE),
-    "EncoderLayerPadded": Style(EncoderLayer, (rows(), ~keep()), {}, _FREE),
-    "PaddedEncoder": Style(PaddedEncoder, (rows(), keep()), {}, _FREE),
-    "PaddedCausal": Style(PaddedCausal, (rows(), keep().long())),
-    "AdditiveMask": Style(
-        AdditiveMask, (rows(), torch.zeros(T, T).masked_fill(~causal(rows()), float("-inf")))
-    ),
-    "OptionalMask": Style(OptionalMask, (rows(),), {"mask": causal(rows())}),
-    "OptionalMaskUnsaid": Style(OptionalMask),
-    "Cross": Style(Cross, (rows(), rows(B, 5, C)), {}, _FREE),
-    "CrossUnsaid": Style(Cross, (rows(), rows(B, 5, C))),
-    "TinyGPT": Style(TinyGPT, (torch.randint(31, (B, T), generator=torch.Generator().manual_seed(1)),)),
-    "EmptyRows": Style(EmptyRows, (rows(), keep().flip(1))),
-    "Windows": Style(Windows, (rows(B, 8, C),), {}, _FREE),
-    "QueryKeyValue": Style(QueryKeyValue, (rows(),) * 3, {"mask": causal(rows())}),
-    "Bucketed": Style(Bucketed, options=_FREE),
-    "ChannelAttention": Style(ChannelAttention, options=_FREE),
-    "MultiheadAttention": Style(lambda: nn.MultiheadAttention(C, H), (rows(T, B, C),) * 3, {}, _FREE),
-    "TransformerDecoderLayer": Style(
-        lambda: nn.TransformerDecoderLayer(C, H, 2 * C, batch_first=True),
-        (rows(), rows(B, 5, C)),
-        {"tgt_mask": ~causal(rows())},
-    ),
-}
-
-# What a design leaves open is said as a note there, and nothing else.
-NOTED = {"EncoderUnsaid": {"AS201"}, "OptionalMaskUnsaid": {"AS201"}}
+ZOO["MultiheadAttention"] = Row(
+    lambda: nn.MultiheadAttention(C, H), (rows(T, B, C),) * 3, said={"causal": False}
+)
+ZOO["TransformerDecoderLayer"] = Row(
+    lambda: nn.TransformerDecoderLayer(C, H, 2 * C, batch_first=True),
+    (rows(), rows(B, 5, C)),
+    {"tgt_mask": ~causal(rows())},
+)

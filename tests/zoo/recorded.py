@@ -1,30 +1,38 @@
-"""Attention as people write it. Each text defines `Att(d, h, t)` and `inputs(b, t, d, h)`.
+"""Attention as people write it, with an oracle for the weights of each: traces must show just these."""
 
-`oracle(module, *args)` computes the weights [B, H, T, S] in one plain way, apart from the style.
-"""
+# ruff: noqa: RUF059  (as people write it)
 
 from __future__ import annotations
 
-_ORACLE = """
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.zoo.table import C, H, Zoo, rows
+
+ZOO = Zoo(C, H, 10)
+
+
 def heads(x, h):
     return x.unflatten(-1, (h, x.size(-1) // h)).movedim(-2, -3)
 
-def inputs(b, t, d, h):
-    return (torch.randn(b, t, d),)
 
 def plain(q, k, mask=None, scale=None):
+    k = k.repeat_interleave(q.size(1) // k.size(1), dim=1)
     s = torch.einsum("bhid,bhjd->bhij", q, k) * (q.size(-1) ** -0.5 if scale is None else scale)
     if mask is None:
         mask = torch.ones(q.size(-2), k.size(-2), dtype=torch.bool).tril()
     return s.masked_fill(~mask, float("-inf")).softmax(-1)
 
-def oracle(m, x):
-    q, k, v = (heads(p, m.h) for p in m.qkv(x).chunk(3, dim=-1))
-    return plain(q, k)
-"""
 
-_INIT = """
-class Att(nn.Module):
+def fused(m, x):
+    q, k, _ = (heads(p, m.h) for p in m.qkv(x).chunk(3, dim=-1))
+    return plain(q, k)
+
+
+class Fused(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.h = h
@@ -32,10 +40,10 @@ class Att(nn.Module):
         self.qkv = nn.Linear(d, 3 * d, bias=False)
         self.proj = nn.Linear(d, d)
         self.register_buffer("mask", torch.tril(torch.ones(t, t)).view(1, 1, t, t))
-"""
 
-_FUSED = {
-    "nanogpt": """
+
+@ZOO.row(oracle=fused)
+class NanoGPT(Fused):
     def forward(self, x):
         B, T, C = x.size()
         q, k, v = self.qkv(x).split(self.d, dim=2)
@@ -48,8 +56,10 @@ _FUSED = {
         y = att @ v
         y = y.transpose(1, 2).contiguous().view(B, T, C)
         return self.proj(y)
-""",
-    "comprehension": """
+
+
+@ZOO.row(oracle=fused)
+class Comprehension(Fused):
     def forward(self, x):
         b, t, c = x.shape
         q, k, v = [p.view(b, t, self.h, c // self.h).transpose(1, 2) for p in self.qkv(x).chunk(3, dim=-1)]
@@ -57,8 +67,10 @@ _FUSED = {
         scores = torch.where(self.mask[..., :t, :t].bool(), scores, float("-inf"))
         w = scores.softmax(dim=-1)
         return self.proj((w @ v).transpose(1, 2).reshape(b, t, c))
-""",
-    "permuted": """
+
+
+@ZOO.row(oracle=fused)
+class Permuted(Fused):
     def forward(self, x):
         B, N, C = x.shape
         qkv = self.qkv(x).reshape(B, N, 3, self.h, C // self.h).permute(2, 0, 3, 1, 4)
@@ -68,8 +80,10 @@ _FUSED = {
         attn = attn.softmax(dim=-1)
         x = (attn @ v).transpose(1, 2).reshape(B, N, C)
         return self.proj(x)
-""",
-    "unbound": """
+
+
+@ZOO.row(oracle=fused)
+class Unbound(Fused):
     def forward(self, x):
         bsz, seq_len, _ = x.shape
         q, k, v = self.qkv(x).view(bsz, seq_len, 3, self.h, -1).permute(2, 0, 3, 1, 4).unbind(0)
@@ -79,8 +93,10 @@ _FUSED = {
         weights = torch.softmax(scores, dim=-1)
         context = torch.matmul(weights, v).transpose(1, 2).flatten(2)
         return self.proj(context)
-""",
-    "folded": """
+
+
+@ZOO.row(oracle=fused, found={"AS119": "error"})
+class Folded(Fused):
     def forward(self, x):
         b, t, c = x.shape
         q, k, v = self.qkv(x).chunk(3, dim=2)
@@ -88,14 +104,16 @@ _FUSED = {
         q = q.reshape(b, t, self.h, hd).transpose(1, 2).reshape(b * self.h, t, hd)
         k = k.reshape(b, t, self.h, hd).transpose(1, 2).reshape(b * self.h, t, hd)
         v = v.reshape(b, t, self.h, hd).transpose(1, 2).reshape(b * self.h, t, hd)
-        s = torch.bmm(q, k.transpose(1, 2)) * hd ** -0.5
+        s = torch.bmm(q, k.transpose(1, 2)) * hd**-0.5
         s = s + torch.full((t, t), float("-inf")).triu(1)
         p = F.softmax(s, dim=-1)
         o = torch.bmm(p, v)
         o = o.view(b, self.h, t, hd).transpose(1, 2).reshape(b, t, c)
         return self.proj(o)
-""",
-    "einsum": """
+
+
+@ZOO.row(oracle=fused, found={"AS119": "error"})
+class Einsum(Fused):
     def forward(self, x):
         q, k, v = self.qkv(x).chunk(3, dim=-1)
         q = q.unflatten(-1, (self.h, -1))
@@ -107,8 +125,10 @@ _FUSED = {
         a = s.softmax(-1)
         o = torch.einsum("bhij,bjhd->bihd", a, v)
         return self.proj(o.flatten(2))
-""",
-    "tokens_first": """
+
+
+@ZOO.row(oracle=fused)
+class TokensFirst(Fused):
     def forward(self, x):
         b, t, c = x.shape
         q, k, v = (p.view(b, t, self.h, c // self.h) for p in self.qkv(x).split(c, dim=-1))
@@ -117,8 +137,10 @@ _FUSED = {
         a = torch.softmax(s.masked_fill(m, float("-inf")), dim=2)
         o = torch.einsum("btsh,bshd->bthd", a, v)
         return self.proj(o.reshape(b, t, c))
-""",
-    "manual_softmax": """
+
+
+@ZOO.row(oracle=fused)
+class ManualSoftmax(Fused):
     def forward(self, x):
         b, t, c = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.h, c // self.h).permute(2, 0, 3, 1, 4)
@@ -128,8 +150,10 @@ _FUSED = {
         e = s.exp()
         a = e / e.sum(dim=-1, keepdim=True)
         return self.proj((a @ v).transpose(1, 2).flatten(2))
-""",
-    "sdpa_causal": """
+
+
+@ZOO.row(oracle=fused)
+class SdpaCausal(Fused):
     def forward(self, x):
         B, T, C = x.size()
         q, k, v = self.qkv(x).split(self.d, dim=2)
@@ -138,15 +162,19 @@ _FUSED = {
         v = v.view(B, T, self.h, C // self.h).transpose(1, 2)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.proj(y.transpose(1, 2).contiguous().view(B, T, C))
-""",
-    "sdpa_mask": """
+
+
+@ZOO.row(oracle=fused)
+class SdpaMask(Fused):
     def forward(self, x):
         b, t, c = x.shape
         q, k, v = (p.view(b, t, self.h, -1).transpose(1, 2) for p in self.qkv(x).chunk(3, -1))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask[:, :, :t, :t].bool())
         return self.proj(y.transpose(1, 2).reshape(b, t, c))
-""",
-    "folded_by_split": """
+
+
+@ZOO.row(oracle=fused)
+class FoldedBySplit(Fused):
     def forward(self, x):
         b, t, c = x.shape
         q, k, v = self.qkv(x).chunk(3, dim=-1)
@@ -158,12 +186,10 @@ _FUSED = {
         w = F.softmax(s, dim=-1)
         out = torch.cat(torch.matmul(w, v).chunk(self.h, dim=0), dim=2)
         return self.proj(out)
-""",
-}
 
-_WHOLE = {
-    "book": """
-class Att(nn.Module):
+
+@ZOO.row(oracle=lambda m, x: plain(heads(m.W_query(x), m.num_heads), heads(m.W_key(x), m.num_heads)))
+class Book(nn.Module):
     def __init__(self, d_in, num_heads, context_length, qkv_bias=False):
         super().__init__()
         self.d_out = d_in
@@ -196,11 +222,9 @@ class Att(nn.Module):
         context_vec = context_vec.contiguous().view(b, num_tokens, self.d_out)
         return self.out_proj(context_vec)
 
-def oracle(m, x):
-    return plain(heads(m.W_query(x), m.num_heads), heads(m.W_key(x), m.num_heads))
-""",
-    "single_head": """
-class Att(nn.Module):
+
+@ZOO.row(oracle=lambda m, x: plain(m.query(x)[:, None], m.key(x)[:, None]))
+class SingleHead(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.key = nn.Linear(d, d // h, bias=False)
@@ -218,11 +242,13 @@ class Att(nn.Module):
         v = self.value(x)
         return wei @ v
 
-def oracle(m, x):
-    return plain(m.query(x)[:, None], m.key(x)[:, None])
-""",
-    "tokens_batch_channels": """
-class Att(nn.Module):
+
+@ZOO.row(
+    inputs=lambda b, t, d, h: (rows(t, b, d),),
+    oracle=lambda m, x: plain(*(heads(f(x.transpose(0, 1)), m.num_heads) for f in (m.q_proj, m.k_proj))),
+    found={"AS119": "error", "AS212": "error"},
+)
+class TokensBatchChannels(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.num_heads = h
@@ -233,7 +259,7 @@ class Att(nn.Module):
     def forward(self, query):
         tgt_len, bsz, embed_dim = query.size()
         head_dim = embed_dim // self.num_heads
-        q = self.q_proj(query) * head_dim ** -0.5
+        q = self.q_proj(query) * head_dim**-0.5
         k = self.k_proj(query)
         v = self.v_proj(query)
         q = q.contiguous().view(tgt_len, bsz * self.num_heads, head_dim).transpose(0, 1)
@@ -245,15 +271,12 @@ class Att(nn.Module):
         y = torch.bmm(w, v)
         return y.transpose(0, 1).contiguous().view(tgt_len, bsz, embed_dim)
 
-def inputs(b, t, d, h):
-    return (torch.randn(t, b, d),)
 
-def oracle(m, x):
-    x = x.transpose(0, 1)
-    return plain(heads(m.q_proj(x), m.num_heads), heads(m.k_proj(x), m.num_heads))
-""",
-    "grouped": """
-class Att(nn.Module):
+@ZOO.row(
+    oracle=lambda m, x: plain(heads(m.wq(x), m.n_heads), heads(m.wk(x), m.n_kv_heads)),
+    found={"AS119": "error"},
+)
+class Grouped(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.n_heads = h
@@ -277,12 +300,11 @@ class Att(nn.Module):
         out = torch.matmul(scores, v)
         return self.wo(out.transpose(1, 2).contiguous().view(bsz, seqlen, -1))
 
-def oracle(m, x):
-    k = heads(m.wk(x), m.n_kv_heads).repeat_interleave(2, dim=1)
-    return plain(heads(m.wq(x), m.n_heads), k)
-""",
-    "grouped_five_axes": """
-class Att(nn.Module):
+
+@ZOO.row(
+    oracle=lambda m, x: plain(heads(m.q(x), m.n_head), heads(m.k(x), m.n_kv_heads)), found={"AS119": "error"}
+)
+class GroupedFiveAxes(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.n_head, self.n_kv_heads, self.head_dim = h, h // 2, d // h
@@ -302,18 +324,19 @@ class Att(nn.Module):
         y = a @ v
         return y.permute(0, 3, 1, 2, 4).reshape(B, T, C)
 
-def oracle(m, x):
-    k = heads(m.k(x), m.n_kv_heads).repeat_interleave(2, dim=1)
-    return plain(heads(m.q(x), m.n_head), k)
-""",
-    "grouped_expand_sdpa": """
+
 def repeat_kv(x, n_rep):
     b, kv, t, hd = x.shape
     if n_rep == 1:
         return x
     return x[:, :, None, :, :].expand(b, kv, n_rep, t, hd).reshape(b, kv * n_rep, t, hd)
 
-class Att(nn.Module):
+
+@ZOO.row(
+    oracle=lambda m, x: plain(heads(m.q_proj(x), m.num_heads), heads(m.k_proj(x), m.num_key_value_heads)),
+    found={"AS109": "error"},
+)
+class GroupedExpandSdpa(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.num_heads, self.num_key_value_heads, self.head_dim = h, h // 2, d // h
@@ -334,12 +357,14 @@ class Att(nn.Module):
         attn_output = attn_output.transpose(1, 2).reshape(*input_shape, -1).contiguous()
         return self.o_proj(attn_output)
 
-def oracle(m, x):
-    k = heads(m.k_proj(x), m.num_key_value_heads).repeat_interleave(2, dim=1)
-    return plain(heads(m.q_proj(x), m.num_heads), k)
-""",
-    "gqa_flag": """
-class Att(nn.Module):
+
+@ZOO.row(
+    oracle=lambda m, x: plain(
+        heads(m.q(x), m.n_head), heads(m.kv(x).chunk(2, -1)[0], m.n_kv_head), scale=0.3
+    ),
+    found={"AS107": "error"},
+)
+class GqaFlag(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.n_head, self.n_kv_head, self.head_dim = h, h // 2, d // h
@@ -354,16 +379,25 @@ class Att(nn.Module):
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True, scale=0.3)
         return y.transpose(1, 2).reshape(B, T, C)
 
-def oracle(m, x):
-    k = heads(m.kv(x).chunk(2, -1)[0], m.n_kv_head).repeat_interleave(2, dim=1)
-    return plain(heads(m.q(x), m.n_head), k, scale=0.3)
-""",
-    "rope": """
+
 def rotate_half(x):
     x1, x2 = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
     return torch.cat((-x2, x1), dim=-1)
 
-class Att(nn.Module):
+
+def rope_oracle(m, x):
+    f = torch.outer(torch.arange(x.size(1)).float(), m.inv_freq)
+    c, s = f.cos(), f.sin()
+
+    def turn(p):
+        a, b = heads(p, m.num_heads).chunk(2, -1)
+        return torch.cat([a * c - b * s, b * c + a * s], -1)
+
+    return plain(turn(m.q(x)), turn(m.k(x)))
+
+
+@ZOO.row(oracle=rope_oracle, found={"AS119": "error"})
+class Rope(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.num_heads, self.head_dim = h, d // h
@@ -383,20 +417,23 @@ class Att(nn.Module):
         cos, sin = emb.cos(), emb.sin()
         q = q * cos + rotate_half(q) * sin
         k = k * cos + rotate_half(k) * sin
-        w = (q @ k.transpose(2, 3)) * self.head_dim ** -0.5
+        w = (q @ k.transpose(2, 3)) * self.head_dim**-0.5
         w = w.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), float("-inf")).softmax(-1)
         return (w @ v).transpose(1, 2).reshape(B, T, -1)
 
-def oracle(m, x):
-    f = torch.outer(torch.arange(x.size(1)).float(), m.inv_freq)
-    c, s = f.cos(), f.sin()
-    def turn(p):
-        a, b = heads(p, m.num_heads).chunk(2, -1)
-        return torch.cat([a * c - b * s, b * c + a * s], -1)
-    return plain(turn(m.q(x)), turn(m.k(x)))
-""",
-    "cached": """
-class Att(nn.Module):
+
+def cached_oracle(m, x, past_k, past_v):
+    q, k, _ = (heads(p, m.n_head) for p in m.c_attn(x).chunk(3, -1))
+    t = x.size(1)
+    return plain(q, torch.cat([past_k, k], 2), torch.ones(t, t + 3).tril(3).bool())
+
+
+@ZOO.row(
+    inputs=lambda b, t, d, h: (rows(b, t, d), *rows(2, b, h, 3, d // h)),
+    oracle=cached_oracle,
+    found={"AS119": "error"},
+)
+class Cached(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.n_head = h
@@ -417,16 +454,14 @@ class Att(nn.Module):
         y = att @ v
         return y.transpose(1, 2).reshape(B, T, C)
 
-def inputs(b, t, d, h):
-    return torch.randn(b, t, d), torch.randn(b, h, 3, d // h), torch.randn(b, h, 3, d // h)
 
-def oracle(m, x, past_k, past_v):
-    q, k, _ = (heads(p, m.n_head) for p in m.c_attn(x).chunk(3, -1))
-    t = x.size(1)
-    return plain(q, torch.cat([past_k, k], 2), torch.ones(t, t + 3).tril(3).bool())
-""",
-    "cross": """
-class Att(nn.Module):
+def cross_oracle(m, x, context):
+    q, k = heads(m.to_q(x), m.heads), heads(m.to_kv(context).chunk(2, -1)[0], m.heads)
+    return plain(q, k, torch.ones(q.size(-2), k.size(-2)).bool())
+
+
+@ZOO.row(inputs=lambda b, t, d, h: (rows(b, t, d), rows(b, t + 2, d)), oracle=cross_oracle)
+class Cross(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.heads = h
@@ -445,15 +480,18 @@ class Att(nn.Module):
         out = torch.einsum("b h i j, b h j d -> b h i d", attn, v)
         return out.transpose(1, 2).reshape(b, n, -1)
 
-def inputs(b, t, d, h):
-    return torch.randn(b, t, d), torch.randn(b, t + 2, d)
 
-def oracle(m, x, context):
-    q, k = heads(m.to_q(x), m.heads), heads(m.to_kv(context).chunk(2, -1)[0], m.heads)
-    return plain(q, k, torch.ones(q.size(-2), k.size(-2)).bool())
-""",
-    "softcap_alibi": """
-class Att(nn.Module):
+def softcap_alibi_oracle(m, x):
+    q, k, v = (heads(p, m.h) for p in m.qkv(x).chunk(3, dim=-1))
+    t = x.size(1)
+    s = 5 * torch.tanh(q @ k.mT / math.sqrt(q.size(-1)) / 5)
+    away = (torch.arange(t)[:, None] - torch.arange(t)).abs()
+    s = s - m.slopes[:, None, None] * away
+    return s.masked_fill(torch.ones(t, t).triu(1).bool(), float("-inf")).softmax(-1)
+
+
+@ZOO.row(oracle=softcap_alibi_oracle, found={"AS119": "error"})
+class SoftcapAlibi(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.h = h
@@ -471,16 +509,15 @@ class Att(nn.Module):
         att = att.masked_fill(torch.ones(T, T).tril() == 0, float("-inf"))
         return (att.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
-def oracle(m, x):
-    q, k, v = (heads(p, m.h) for p in m.qkv(x).chunk(3, dim=-1))
-    t = x.size(1)
-    s = 5 * torch.tanh(q @ k.mT / math.sqrt(q.size(-1)) / 5)
-    away = (torch.arange(t)[:, None] - torch.arange(t)).abs()
-    s = s - m.slopes[:, None, None] * away
-    return s.masked_fill(torch.ones(t, t).triu(1).bool(), float("-inf")).softmax(-1)
-""",
-    "no_batch": """
-class Att(nn.Module):
+
+@ZOO.row(
+    inputs=lambda b, t, d, h: (rows(t, d),),
+    oracle=lambda m, x: plain(
+        (x @ m.W_q)[None, None], (x @ m.W_k)[None, None], torch.ones(len(x), len(x)).bool()
+    ),
+    found={"AS201": "note"},
+)
+class NoBatch(nn.Module):
     def __init__(self, d, h, t):
         super().__init__()
         self.W_q = nn.Parameter(torch.rand(d, d // h))
@@ -495,13 +532,7 @@ class Att(nn.Module):
         attn_weights = torch.softmax(attn_scores / keys.shape[-1] ** 0.5, dim=-1)
         return attn_weights @ values
 
-def inputs(b, t, d, h):
-    return (torch.randn(t, d),)
 
-def oracle(m, x):
-    return plain((x @ m.W_q)[None, None], (x @ m.W_k)[None, None], torch.ones(len(x), len(x)).bool())
-""",
-    "loop_over_heads": """
 class Head(nn.Module):
     def __init__(self, n_embd, head_size):
         super().__init__()
@@ -516,7 +547,14 @@ class Head(nn.Module):
         w = w.masked_fill(torch.tril(torch.ones(T, T)) == 0, float("-inf"))
         return F.softmax(w, dim=-1) @ v
 
-class Att(nn.Module):
+
+@ZOO.row(
+    oracle=lambda m, x: plain(
+        torch.stack([h.q(x) for h in m.heads], 1), torch.stack([h.k(x) for h in m.heads], 1)
+    ),
+    found={"AS119": "error"},
+)
+class LoopOverHeads(nn.Module):
     def __init__(self, n_embd, n_head, t):
         super().__init__()
         self.heads = nn.ModuleList([Head(n_embd, n_embd // n_head) for _ in range(n_head)])
@@ -525,13 +563,3 @@ class Att(nn.Module):
     def forward(self, x):
         out = torch.cat([h(x) for h in self.heads], dim=-1)
         return self.proj(out)
-
-def oracle(m, x):
-    return plain(torch.stack([h.q(x) for h in m.heads], 1), torch.stack([h.k(x) for h in m.heads], 1))
-""",
-}
-
-STYLES: dict[str, str] = {
-    **{name: _ORACLE + _INIT + text for name, text in _FUSED.items()},
-    **{name: _ORACLE + text for name, text in _WHOLE.items()},
-}
