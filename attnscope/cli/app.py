@@ -14,20 +14,22 @@ from typer.core import TyperGroup
 
 import attnscope
 from attnscope.cli.options import flat
-from attnscope.cli.parsing import Command
+from attnscope.cli.parsing import ARGS, Command
 from attnscope.errors import UsageError
 from attnscope.text import unknown
 
+SEE, DIAGNOSE = "See", "Diagnose"
+
 COMMANDS = {
-    "trace": "Run an attention layer, or your own module, and show every step.",
-    "check": "Explain why a module crashes, and prove its silent faults.",
-    "run": "Run a script unchanged; explain a crash inside a module.",
-    "compare": "Tell whether two modules are the same function.",
-    "explain": "Say what a diagnostic code means.",
-    "reshape": "Follow every element through a chain of views.",
-    "mask": "Draw a mask, and the line of torch that builds it.",
-    "tokens": "Show a text as tokens.",
-    "layers": "List the built-in attention layers.",
+    "trace": (SEE, "Run an attention layer, or your own module, and show every step."),
+    "reshape": (SEE, "Follow every element through a chain of views."),
+    "mask": (SEE, "Draw a mask, and the line of torch that builds it."),
+    "tokens": (SEE, "Show a text as tokens."),
+    "layers": (SEE, "List the built-in attention layers."),
+    "check": (DIAGNOSE, "Explain why a module crashes, and prove its silent faults."),
+    "run": (DIAGNOSE, "Run a script unchanged; explain a crash inside a module."),
+    "compare": (DIAGNOSE, "Tell whether two modules are the same function."),
+    "explain": (DIAGNOSE, "Say what a diagnostic code means."),
 }
 
 EXAMPLES = ('attnscope trace "Your journey starts with one step"', "attnscope mask --len 8")
@@ -36,9 +38,21 @@ _HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
 
 
 class _Commands(TyperGroup):
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[ARGS] = list(args)
+        return list(super().parse_args(ctx, args))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from attnscope.cli.help import help_text, panels_of
+        from attnscope.render.help import Panel, Row
+
+        commands = [
+            Panel(title, tuple(Row(name, text) for name, (panel, text) in COMMANDS.items() if panel == title))
+            for title in (SEE, DIAGNOSE)
+        ]
+        panels = [*commands, *panels_of(self.get_params(ctx), ctx)]
+        formatter.write(help_text(self, ctx, panels, EXAMPLES))
+        ctx.color = True
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -64,18 +78,23 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")] = False,
 ) -> None:
     """A microscope for causal attention: tokens, masks, the weights of every head, and one row for every
-    tensor step of a built-in attention layer or of your own module."""
+    tensor step of a built-in attention layer or of your own module.
+
+    `attnscope COMMAND --help` says more of each; `attnscope explain` lists what is diagnosed.
+    """
 
 
 def build() -> Any:
     """The application, ready to parse."""
-    application = _new()
-    application.callback(cls=_Commands, context_settings=_HELP_FLAGS, epilog=_epilog(EXAMPLES))(_root)
+    application = _new(completion=True)
+    application.callback(cls=_Commands, context_settings=_HELP_FLAGS)(_root)
     return typer.main.get_command(application)
 
 
@@ -84,17 +103,12 @@ def load(name: str) -> Any:
     module = import_module(f"attnscope.cli.{name}")
     application = _new()
     kind = getattr(module, "Command", Command)
-    application.command(name, cls=kind, context_settings=_HELP_FLAGS, epilog=_epilog(module.EXAMPLES))(
-        flat(module.run)
-    )
-    return typer.main.get_command(application)
+    application.command(name, cls=kind, context_settings=_HELP_FLAGS)(flat(module.run))
+    command = typer.main.get_command(application)
+    command.EXAMPLES = module.EXAMPLES  # type: ignore[attr-defined]
+    return command
 
 
-def _new() -> typer.Typer:
-    # Without rich's boxes help is plain text, and comes twice as fast.
-    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-
-
-def _epilog(examples: tuple[str, ...]) -> str:
-    lines = "\n".join(f"  {example}" for example in examples)
-    return f"\b\nExamples:\n{lines}"
+def _new(completion: bool = False) -> typer.Typer:
+    # Help is drawn by `cli/help.py`: typer's own rich help would load a Markdown parser for it.
+    return typer.Typer(add_completion=completion, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -20,6 +20,10 @@ OK, USAGE, INTERNAL, NO_OUTPUT, INTERRUPTED, PIPE_CLOSED = 0, 2, 70, 74, 130, 14
 """Exit codes: those of sysexits.h for an internal error and for failing output; 128 and more for signals."""
 
 
+COMPLETION = "_ATTNSCOPE_COMPLETE"
+"""Set by what `--install-completion` installs."""
+
+
 def run(args: Sequence[str]) -> int:
     """Run the command line `args` (without the program's name) and return the exit code."""
     try:
@@ -49,6 +53,10 @@ def _dispatch(args: list[str]) -> int:
 
     from attnscope.cli.app import COMMANDS, build, load
 
+    if os.environ.get(COMPLETION):  # the shell asks what could stand next
+        from attnscope.cli.completion import complete
+
+        return complete(COMPLETION)
     complaint: Any = typer.BadParameter.__mro__[1]  # UsageError; where it lives depends on typer's version
 
     direct = args[0] in COMMANDS  # else --help, --version, or a command behind --debug: the slower way

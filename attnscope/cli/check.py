@@ -15,15 +15,12 @@ from attnscope.errors import UsageError
 
 EXAMPLES = (
     "attnscope check multihead",
-    "attnscope check torch.nn:MultiheadAttention --arg embed_dim=16 --arg num_heads=2",
+    "attnscope check torch.nn:MultiheadAttention --arg num_heads=2",
 )
 
 
 def run(
-    own: Own,
-    weights: Weights,
-    codes: Codes,
-    output: Output,
+    *,
     target: Annotated[
         str | None,
         typer.Argument(metavar="TARGET", help="FILE.py:CLASS, pkg.mod:CLASS, FILE.py or a built-in layer."),
@@ -38,6 +35,10 @@ def run(
             rich_help_panel=Own.PANEL,
         ),
     ] = None,
+    own: Own,
+    weights: Weights,
+    codes: Codes,
+    output: Output,
 ) -> None:
     """Construct and run a module, explain what crashes, and prove silent faults by experiment.
 

@@ -91,14 +91,14 @@ class Runs(Group):
 
 
 def run(
-    sides: Sides,
-    runs: Runs,
-    output: Output,
+    *,
     a: Annotated[
         str | None,
         typer.Argument(metavar="A", help="A built-in layer, FILE.py:CLASS or pkg.mod:CLASS."),
     ] = None,
     b: Annotated[str | None, typer.Argument(metavar="B", help="The module that gets A's weights.")] = None,
+    sides: Sides,
+    runs: Runs,
     show: Annotated[
         list[str] | None,
         typer.Option(
@@ -108,6 +108,7 @@ def run(
             rich_help_panel=Output.PANEL,
         ),
     ] = None,
+    output: Output,
 ) -> None:
     """Are two modules the same function? Moves the weights of A into B, runs both, forward and backward, and
     shows the first step at which they part.

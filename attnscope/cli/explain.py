@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnscope.cli.options import among
 from attnscope.cli.options.output import Output, send
 
 if TYPE_CHECKING:
@@ -14,12 +15,23 @@ if TYPE_CHECKING:
 EXAMPLES = ("attnscope explain AS101", "attnscope explain")
 
 
+def _codes() -> tuple[str, ...]:
+    from attnscope.codebook import names
+
+    return names()
+
+
 def run(
-    output: Output,
+    *,
     code: Annotated[
         str | None,
-        typer.Argument(metavar="CODE", help="A code such as AS101; without one all codes are listed."),
+        typer.Argument(
+            metavar="CODE",
+            help="A code such as AS101; without one all codes are listed.",
+            autocompletion=among(_codes),
+        ),
     ] = None,
+    output: Output,
 ) -> None:
     """Say what a diagnostic code means, why it is bad, with an example and the cure."""
     to = output.destination()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnscope.cli.options import among
 from attnscope.cli.options.output import Output, send
 from attnscope.errors import UsageError
 
@@ -15,14 +16,23 @@ if TYPE_CHECKING:
 EXAMPLES = ("attnscope mask --len 8", "attnscope mask --len 12 --kind sliding --window 4")
 
 
+def _kinds() -> tuple[str, ...]:
+    from attnscope.masks import KINDS
+
+    return tuple(KINDS)
+
+
 def run(
-    output: Output,
+    *,
     length: Annotated[
         int | None,
         typer.Option("--len", "-n", metavar="N", help="How many keys, and queries unless --queries."),
     ] = None,
     kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help="causal, full, sliding or prefix.")
+        str,
+        typer.Option(
+            "--kind", metavar="KIND", help="causal, full, sliding or prefix.", autocompletion=among(_kinds)
+        ),
     ] = "causal",
     window: Annotated[
         int | None,
@@ -40,6 +50,7 @@ def run(
         int | None,
         typer.Option("--offset", metavar="N", help="The position of the first query among the keys."),
     ] = None,
+    output: Output,
 ) -> None:
     """Draw a mask: which query may attend to which key, and the torch that builds it."""
     to = output.destination()

@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from typer.core import TyperCommand
 
@@ -25,19 +25,18 @@ ARGS = "attnscope.args"
 class Command(TyperCommand):
     """A command whose values are converted by the types of its function's parameters."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments without the type that some versions of typer put behind them, then options."""
-        parameters: list[Any] = list(self.get_params(ctx))
-        arguments = [one for one in parameters if getattr(one, "param_type_name", "") == "argument"]
-        options = [one.get_help_record(ctx) for one in parameters if one not in arguments]
-        if arguments:
-            with formatter.section("Arguments"):
-                formatter.write_dl([(one.metavar or option_name(one), one.help or "") for one in arguments])
-        with formatter.section("Options"):
-            formatter.write_dl([record for record in options if record is not None])
+    EXAMPLES: ClassVar[tuple[str, ...]] = ()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from attnscope.cli.help import help_text, panels_of
+
+        formatter.write(help_text(self, ctx, panels_of(self.get_params(ctx), ctx), self.EXAMPLES))
+        ctx.color = True  # it was decided while drawing: the parser's printing takes nothing off
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[ARGS] = list(args)
+        if ctx.resilient_parsing:  # for completion: the parser's own way, which fails at nothing
+            return list(super().parse_args(ctx, args))
         _refuse_glued_text(self, ctx, args)
         found: dict[str, Any]
         rest: list[str]

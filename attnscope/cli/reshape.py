@@ -22,7 +22,7 @@ _SIZES = re.compile(r"\s*[\[(]?\s*(\d+(?:[\s,x×]+\d+)*)\s*,?\s*[\])]?\s*\Z")
 
 
 def run(
-    output: Output,
+    *,
     chain: Annotated[
         str | None,
         typer.Argument(
@@ -37,6 +37,7 @@ def run(
         int | None,
         typer.Option("--heads", metavar="H", help="Heads that channels are coloured by (default: as cut)."),
     ] = None,
+    output: Output,
 ) -> None:
     """Follow every element through a chain of views and copies: numbers in logical order, strides and memory.
 

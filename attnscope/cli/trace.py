@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -23,26 +24,23 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     'attnscope trace "Your journey starts with one step"',
-    'attnscope trace "The cat sat down" --layer nanogpt --heads 4 --show shapes,weights',
+    'attnscope trace "The cat sat down" --layer nanogpt --heads 4 --show weights',
 )
 
 
+@dataclass(frozen=True)
+class _Layer(BuiltIn):
+    PANEL: ClassVar[str] = "Only for a built-in layer"
+
+
+@dataclass(frozen=True)
+class _Module(Own):
+    PANEL: ClassVar[str] = "Only for your own module"
+
+
 def run(
+    *,
     text: Text,
-    layer: BuiltIn,
-    own: Own,
-    weights: Weights,
-    show: Show,
-    output: Output,
-    module: Annotated[
-        str | None,
-        typer.Option(
-            "--module",
-            metavar="TARGET",
-            help="FILE.py:CLASS, pkg.mod:CLASS or FILE.py; the text may be left out.",
-            rich_help_panel=Own.PANEL,
-        ),
-    ] = None,
     input: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,12 +51,26 @@ def run(
             rich_help_panel=Text.PANEL,
         ),
     ] = None,
+    layer: _Layer,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            "--module",
+            metavar="TARGET",
+            help="FILE.py:CLASS, pkg.mod:CLASS or FILE.py; the text may be left out.",
+            rich_help_panel=_Module.PANEL,
+        ),
+    ] = None,
+    own: _Module,
+    weights: Weights,
     train: Annotated[
         bool,
         typer.Option(
             "--train", help="Run in training mode: dropout is active.", rich_help_panel=Weights.PANEL
         ),
     ] = False,
+    show: Show,
+    output: Output,
 ) -> None:
     """Run an attention layer, or your own module, on a text: tokens, shapes, mask, weights of every head.
 

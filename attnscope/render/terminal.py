@@ -38,6 +38,8 @@ _COLORS = {
     "title": "bold",
     "strong": "bold",
     "name": "",
+    "option": "bold color(33)",
+    "value": "color(136)",
     "error": "bold color(160)",
     "warning": "bold color(136)",
     "note": "bold color(30)",

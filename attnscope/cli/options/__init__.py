@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar
 
 
@@ -25,6 +25,15 @@ class Group:
     PANEL: ClassVar[str] = "Options"
 
 
+def among(known: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """For `autocompletion`: those of the known values that begin with what was typed."""
+
+    def begun(incomplete: str) -> list[str]:
+        return [value for value in (known() if callable(known) else known) if value.startswith(incomplete)]
+
+    return begun
+
+
 def flat(function: Callable[..., None]) -> Callable[..., None]:
     """`function` with every option a parameter of its own, as the parser wants it."""
     hints = typing.get_type_hints(function, include_extras=True)
@@ -36,6 +45,7 @@ def flat(function: Callable[..., None]) -> Callable[..., None]:
             groups[parameter.name] = kind
             parameters += _members(kind)
         else:
+            kind = _in_panel(kind, Group.PANEL)
             parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
 
     def call(**values: Any) -> None:
@@ -52,16 +62,19 @@ def flat(function: Callable[..., None]) -> Callable[..., None]:
 def _members(group: type[Group]) -> Iterator[inspect.Parameter]:
     hints = typing.get_type_hints(group, include_extras=True)
     for one in fields(group):
-        kind, declared = typing.get_args(hints[one.name])[:2]
-        declared = copy(declared)
-        declared.rich_help_panel = declared.rich_help_panel or group.PANEL
         yield inspect.Parameter(
             one.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=_default(one),
-            annotation=Annotated[kind, declared],
+            default=one.default,
+            annotation=_in_panel(hints[one.name], group.PANEL),
         )
 
 
-def _default(one: Field[Any]) -> Any:
-    return inspect.Parameter.empty if one.default is MISSING else one.default
+def _in_panel(kind: Any, panel: str) -> Any:
+    """The declaration of an option, in this panel unless it names another."""
+    if typing.get_origin(kind) is not Annotated:
+        return kind
+    bare, declared = typing.get_args(kind)[:2]
+    declared = copy(declared)
+    declared.rich_help_panel = declared.rich_help_panel or panel
+    return Annotated[bare, declared]

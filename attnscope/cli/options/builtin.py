@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from attnscope.cli.options import Group
+from attnscope.cli.options import Group, among
 from attnscope.layers import LAYERS
 from attnscope.layers import options as layer_options
 
@@ -27,6 +27,7 @@ class BuiltIn(Group):
             metavar="NAME",
             help=f"{', '.join(list(LAYERS)[:-1])} or {list(LAYERS)[-1]} "
             f"(default: {layer_options.DEFAULT_LAYER}).",
+            autocompletion=among(LAYERS),
         ),
     ] = None
     d_model: Annotated[

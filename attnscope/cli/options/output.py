@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import typer
 
-from attnscope.cli.options import Group
+from attnscope.cli.options import Group, among
 from attnscope.errors import UsageError
 from attnscope.text import unknown
 
 if TYPE_CHECKING:
     from attnscope.render.terminal import ColorChoice, Lines, Style
 
+FORMATS = ("text", "json")
 COLORS = ("auto", "always", "never")
 MIN_WIDTH, MAX_WIDTH = 40, 10_000
 
@@ -27,7 +28,13 @@ Width = Annotated[
     typer.Option("--width", metavar="N", help="Columns to draw in (default: the terminal's; a file: 100)."),
 ]
 Color = Annotated[
-    str | None, typer.Option("--color", metavar="WHEN", help="auto (default), always or never.")
+    str | None,
+    typer.Option(
+        "--color",
+        metavar="WHEN",
+        help="auto (default), always or never.",
+        autocompletion=among(COLORS),
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an internal error.")]
 
@@ -51,11 +58,16 @@ class Output(Group):
     """How a result is written, and where."""
 
     PANEL: ClassVar[str] = "Output"
-    FORMATS: ClassVar[tuple[str, ...]] = ("text", "json")
+    FORMATS: ClassVar[tuple[str, ...]] = FORMATS
 
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="text (default) or json."),
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="text (default) or json.",
+            autocompletion=among(FORMATS),
+        ),
     ] = None
     output: Annotated[
         str | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from attnscope.cli.options import Group
+from attnscope.cli.options import Group, among
 from attnscope.cli.options.output import Destination, send
 from attnscope.cli.options.sections import chosen
 from attnscope.errors import UsageError
@@ -36,7 +36,10 @@ class Show(Group):
     show: Annotated[
         list[str] | None,
         typer.Option(
-            "--show", metavar="SECTIONS", help="tokens, shapes, mask, weights: one or several, by commas."
+            "--show",
+            metavar="SECTIONS",
+            help="tokens, shapes, mask, weights: one or several, by commas.",
+            autocompletion=among(SECTIONS),
         ),
     ] = None
     head: Annotated[
