@@ -38,6 +38,7 @@ from torch import Tensor
 
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import mask_of
+from attnscope.checks.padded_keys import seen_padding
 from attnscope.checks.places import num
 from attnscope.checks.roles import effect_of, marks, meets_scores, reaches_result
 from attnscope.checks.severity import Kind, severity
@@ -47,6 +48,9 @@ CODE = "AS221"
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
+    part = lab.subject.part
+    if part is None or not part.path:
+        yield from seen_padding(lab)
     base = lab.base.output
     if base is None or lab.main is None or lab.length < 2 or not lab.maps:
         return

@@ -37,7 +37,7 @@ import numpy as np
 from torch import Tensor
 
 from attnscope.checks.lab import Lab, probed
-from attnscope.checks.leaks import SMALL, mask_of, visible
+from attnscope.checks.leaks import SMALL, is_lower, mask_of, visible
 from attnscope.checks.maps import Map
 from attnscope.checks.places import counted, num
 from attnscope.checks.roles import serial_of
@@ -58,8 +58,8 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if moved is None:
         return
     hidden = moved <= lab.nothing
-    triangle = _is_triangle(~hidden)
-    one = next((one for one in cross if _is_triangle(visible(one) > SMALL)), None)
+    triangle = is_lower(~hidden)
+    one = next((one for one in cross if is_lower(visible(one) > SMALL)), None)
     held = not triangle or one is None
     seen = f"{int((~hidden).sum())} of {counted(hidden.size, 'pair')} connected"
     yield Tried("second sequence", seen, held)
@@ -112,11 +112,6 @@ def _moved(lab: Lab, names: list[str]) -> np.ndarray | None:
             return None
         columns.append(lab.difference(output, (lab.output_axes(base)[1],)))
     return np.stack(columns, axis=-1)
-
-
-def _is_triangle(seen: np.ndarray) -> bool:
-    queries, keys = seen.shape
-    return min(queries, keys) > 2 and bool((seen == np.tri(queries, keys, dtype=bool)).all())
 
 
 def _is_handed(lab: Lab, one: Map) -> bool:

@@ -7,7 +7,7 @@ whose very name is the field's word for causal attention; of those only the valu
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -179,9 +179,9 @@ def _two_valued(array: Any, lower: Any) -> bool:
     return bool((below == below[0]).all() and (above == above[0]).all() and below[0] != above[0])
 
 
-def mask_ancestors(one: Map, lab: Lab) -> set[int]:
+def mask_ancestors(one: Map, lab: Lab, stop: Collection[str] = ()) -> set[int]:
     """What the masks of an attention were made of, by steps that keep it a mask: no embedding of places, no
-    index into a table, no layer."""
+    index into a table, no layer, and none of `stop`."""
     lineage, found = lab.lineage, one.found
     roots = [] if found.mask_serial is None else [found.mask_serial]
     scores: set[int] = set()
@@ -190,10 +190,10 @@ def mask_ancestors(one: Map, lab: Lab) -> set[int]:
         roots += found.product.mask_serials
         for index in lineage.score_path(found) or []:
             roots += lineage.refs(lineage.events[index])
-    return mask_sources(lab, *(root for root in roots if root not in scores))
+    return mask_sources(lab, *(root for root in roots if root not in scores), stop=stop)
 
 
-def mask_sources(lab: Lab, *roots: int) -> set[int]:
+def mask_sources(lab: Lab, *roots: int, stop: Collection[str] = ()) -> set[int]:
     """What these were made of by steps that keep a mask a mask, and themselves."""
     lineage = lab.lineage
     waiting = list(roots)
@@ -208,7 +208,7 @@ def mask_sources(lab: Lab, *roots: int) -> set[int]:
             continue
         event = lineage.events[made]
         name = event.op.name.rstrip("_")
-        if name not in SOURCES | LIKES:
+        if name not in SOURCES | LIKES and name not in stop:
             refs = lineage.refs(event)
             waiting += refs[:1] if name in _FIRST else refs
     return seen

@@ -69,7 +69,10 @@ def _take(made: Judgement, lab: Lab, said: Iterable[Diagnostic | Tried]) -> None
 
 
 def _placed(lab: Lab, finding: Diagnostic) -> Diagnostic:
-    """A finding of the whole, with the path of the module in which the step that it blames stands."""
+    """A finding of the whole, with the path of the module in which the step that it blames stands, unless it
+    names one: a line serves several."""
+    if finding.module:
+        return finding
     event = Judged(finding, lab).event
     path = lab.steps.owner(lab.recording.events[event].call) if event is not None else ""
     return replace(finding, module=path)

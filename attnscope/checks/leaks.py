@@ -115,6 +115,12 @@ def visible(one: Map) -> Any:
     return np.nan_to_num(weights, nan=0.0).__abs__().max(axis=0)
 
 
+def is_lower(seen: Any) -> bool:
+    """Whether what is seen [Q, K] is a causal triangle, however many queries and keys there are."""
+    queries, keys = seen.shape
+    return min(queries, keys) > 2 and bool((seen == np.tri(queries, keys, dtype=bool)).all())
+
+
 def later_weight(one: Map, lab: Lab) -> float:
     """The largest weight on a later key; 0 where there is none that counts."""
     later = ~np.tri(lab.length, dtype=bool)

@@ -10,7 +10,7 @@ from torch import Tensor
 from attnscope.checks.lab import Lab
 from attnscope.checks.lineage import Lineage
 from attnscope.checks.subject import Kind, Part
-from attnscope.ops.catalog import PRODUCTS
+from attnscope.ops.catalog import FRESH, PRODUCTS, plain
 
 
 def same_tokens(lab: Lab, left: int, right: int) -> bool:
@@ -31,6 +31,44 @@ def _joins(lineage: Lineage, serial: int) -> bool:
     name = event.op.name.rstrip("_")
     active = [ref for ref in lineage.refs(event) if ref in lineage.active]
     return name == "scaled_dot_product_attention" or (name in PRODUCTS and len(active) > 1)
+
+
+def tokens_of(lab: Lab, serial: int) -> frozenset[str]:
+    """The arguments whose tokens a tensor has, one for one: what was attended to has the queries' tokens."""
+    return lab.once(_Tokens).of(lab, serial)
+
+
+class _Tokens:
+    """The arguments whose tokens tensors have, each worked out once."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.names = {serial: name for name, serial in lab.recording.arguments}
+        self.asking: dict[int, int] = {}
+        for one in lab.all_maps:
+            for event in {one.event, one.found.used_by} - {None}:
+                if one.found.product is not None:
+                    self.asking[int(event or 0)] = one.found.product.left
+
+    def of(self, lab: Lab, serial: int) -> frozenset[str]:
+        lineage = lab.lineage
+        seen: set[int] = set()
+        waiting = [serial]
+        while waiting:
+            current = waiting.pop()
+            made = lineage.producer.get(current)
+            if current in seen or made is None:
+                seen.add(current)
+                continue
+            seen.add(current)
+            event = lineage.events[made]
+            name = plain(event.op.name)
+            if made in self.asking:
+                waiting.append(self.asking[made])
+            elif name == "multi_head_attention_forward":
+                waiting += lineage.refs(event)[:1]
+            elif name not in FRESH:
+                waiting += lineage.refs(event)
+        return frozenset(self.names[one] for one in seen if one in self.names)
 
 
 def kinds(lab: Lab) -> dict[int, Kind]:

@@ -26,6 +26,8 @@ Kind = Literal[
     "raw",  # what is multiplied are no projections: states, embeddings, feature maps
     "scores",  # the argument meets the scores, or the weights, and no query or key
     "guessed",  # the argument is the tool's own
+    "others hide",  # another attention over the same keys hides what this one does not
+    "thrown away",  # nothing at all is made of the marks
 ]
 
 
@@ -69,6 +71,8 @@ ROWS: tuple[Row, ...] = (
     Row("never read", "error", "a second sequence that is asked for and never read"),
     Row("padding moves", "note", "marks that meet no score may be for the output alone",
         frozenset({"scores"}), {"guessed": "note"}),
+    Row("padding seen", None, "what tells padding apart may serve the result alone",
+        frozenset({"scores", "others hide", "thrown away"})),
     Row("text blocked", "note", "an entry whose marks are all equal is a whole text, or none at all"),
 )  # fmt: skip
 _TABLE = {row.proof: row for row in ROWS}
