@@ -87,14 +87,14 @@ def _called(scene: Scene, finding: Diagnostic) -> Diagnostic:
     if caller.span.line in lines or scene.reader.body.frame.f_code is caller.frame.f_code:
         return finding
     from attnscope.crashes.history import history
-    from attnscope.crashes.values import FrameReader
+    from attnscope.crashes.names import FrameReader
 
     added = [Label(caller.span, "called from here")]
     place = scene.shots.index(caller)
     outer = scene.shots[place - 1] if place else None
-    env = FrameReader(caller, outer, scene.evaluate, scene.error).env()
+    env = FrameReader(caller, outer, scene.read.assigned).env()
     for argument in _ordered(scene, caller.node, finding):
-        made = next((link for link in history(argument, env, scene.evaluate) if link.kind == "def"), None)
+        made = next((link for link in history(argument, env, scene.read) if link.kind == "def"), None)
         if made is not None and made.node.lineno not in {*lines, caller.span.line}:  # type: ignore[attr-defined]
             added.append(Label(scene.head(made.node), f"`{made.name}` is made here"))
             break

@@ -25,7 +25,7 @@ from typing import Any
 
 from attnscope.crashes.scene import Op, Scene, sizes
 from attnscope.crashes.suspects import defined, lengths, misfits, mismatch, source, unique
-from attnscope.crashes.values import is_tensor
+from attnscope.crashes.values import is_plain, is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS113"
@@ -179,9 +179,11 @@ def _written(scene: Scene) -> Diagnostic | None:
     statement = scene.shot.statement if scene.shot is not None else None
     if not isinstance(statement, ast.Assign) or not isinstance(scene.error, RuntimeError | IndexError):
         return None
-    load = ast.copy_location(ast.Subscript(node.value, node.slice, ast.Load()), node)
-    place, value = scene.value(load), scene.value(statement.value)
-    if not is_tensor(place) or not is_tensor(value) or mismatch(place.shape, value.shape) is None:
+    cache, index, value = scene.value(node.value), scene.value(node.slice), scene.value(statement.value)
+    if not is_tensor(cache) or not is_plain(index) or not is_tensor(value):
+        return None
+    place = cache[index]
+    if mismatch(place.shape, value.shape) is None:
         return None
     labels = [label for label in (defined(scene, statement.value), defined(scene, node.value)) if label]
     return scene.finding(

@@ -27,10 +27,11 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from attnscope.crashes.names import Env
 from attnscope.crashes.scene import Op, Scene, sizes
 from attnscope.crashes.suspects import lengths, mismatch
 from attnscope.crashes.syntax import guards
-from attnscope.crashes.values import Env, is_module, is_tensor, read
+from attnscope.crashes.values import is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS115"

@@ -25,7 +25,6 @@ import math
 
 import torch
 
-from attnscope.crashes.history import history
 from attnscope.crashes.scene import Scene
 from attnscope.crashes.suspects import trail
 from attnscope.crashes.values import UNKNOWN, is_tensor
@@ -164,7 +163,7 @@ def _report(scene: Scene, wrong: ast.expr) -> Diagnostic:
     value = scene.value(wrong)
     labels: list[Label] = []
     division: ast.AST | None = None
-    for link in history(_leaf(scene, wrong), scene.env, scene.evaluate):
+    for link in scene.history(_leaf(scene, wrong)):
         if link.kind == "def":
             labels.append(scene.label(link.node, f"`{link.name}` becomes {value} here"))
             division = next((n for n in ast.walk(link.node) if _divides(n)), division)

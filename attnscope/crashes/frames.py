@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import os
 import site
 import sysconfig
@@ -144,14 +143,3 @@ def user_shots(error: BaseException, home: str | None = None) -> tuple[Shot, ...
         or (home is not None and os.path.dirname(shot.file) == os.path.dirname(home))
     ]
     return tuple(near or shots)
-
-
-def forward_arguments(error: BaseException, code: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
-    """(module, args, kwargs) with which PyTorch called the `forward` whose code is given."""
-    shots = list(chain(error.__traceback__))
-    for before, after in itertools.pairwise(shots):
-        if after.frame.f_code is code and before.frame.f_code.co_name in ("_call_impl", "inner"):
-            known = before.frame.f_locals
-            if isinstance(known.get("args"), tuple) and isinstance(known.get("kwargs"), dict):
-                return known.get("self"), known["args"], known["kwargs"]
-    return None

@@ -7,19 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from attnscope.crashes.values import (
-    OPERATORS,
-    UNKNOWN,
-    Env,
-    Evaluator,
-    Overlay,
-    is_module,
-    is_tensor,
-    place,
-    read,
-)
+from attnscope.crashes.names import Env, place
+from attnscope.crashes.reader import Reader, unwrapped
+from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
 
 Kind = Literal["op", "def", "argument", "attribute", "end"]
+_VIEWS = ("T", "mT", "H", "mH", "data", "real", "imag")
+OPERATORS: dict[type, str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floor_divide",
+    ast.Mod: "remainder",
+    ast.Pow: "pow",
+    ast.MatMult: "matmul",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +57,7 @@ class Follow:
         return self.size in tuple(value.shape)
 
 
-def operation(node: ast.AST, env: Env, evaluate: Evaluator) -> tuple[str, list[ast.expr]] | None:
+def operation(node: ast.AST, env: Env, reader: Reader) -> tuple[str, list[ast.expr]] | None:
     """(canonical name, the operands) of an expression that works on tensors, or None."""
     if isinstance(node, ast.BinOp):
         return OPERATORS.get(type(node.op), "binary"), [node.left, node.right]
@@ -60,35 +66,30 @@ def operation(node: ast.AST, env: Env, evaluate: Evaluator) -> tuple[str, list[a
     if isinstance(node, ast.Compare):
         return "compare", [node.left, *node.comparators]
     if isinstance(node, ast.UnaryOp):
-        name = {ast.Invert: "invert", ast.USub: "neg"}.get(type(node.op), "unary")
-        return name, [node.operand]
+        return {ast.Invert: "invert", ast.USub: "neg"}.get(type(node.op), "unary"), [node.operand]
     if isinstance(node, ast.Subscript):
         return "getitem", [node.value]
-    if isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "H", "mH", "data", "real", "imag"):
+    if isinstance(node, ast.Attribute) and node.attr in _VIEWS:
         return node.attr, [node.value]
-    if isinstance(node, ast.Call):
-        args = [arg.value if isinstance(arg, ast.Starred) else arg for arg in node.args]
-        if isinstance(node.func, ast.Attribute):
-            owner = evaluate(node.func.value, env)
-            if is_tensor(owner):
-                return node.func.attr, [node.func.value, *args]
-            callee = read(owner, node.func.attr) if owner is not UNKNOWN else UNKNOWN
-            if is_module(callee):
-                return type(callee).__name__, args
-            return node.func.attr, args
-        callee = evaluate(node.func, env)
+    if not isinstance(node, ast.Call):
+        return None
+    args = [arg.value if isinstance(arg, ast.Starred) else arg for arg in node.args]
+    if not isinstance(node.func, ast.Attribute):
+        callee = reader(node.func, env)
         if is_module(callee):
             return type(callee).__name__, args
-        if isinstance(node.func, ast.Name):
-            return node.func.id, args
-        return "call", args
-    return None
+        return (node.func.id if isinstance(node.func, ast.Name) else "call"), args
+    owner = reader(node.func.value, env)
+    if is_tensor(owner):
+        return node.func.attr, [node.func.value, *args]
+    callee = read(owner, node.func.attr) if owner is not UNKNOWN else UNKNOWN
+    return (type(callee).__name__ if is_module(callee) else node.func.attr), args
 
 
 def history(
     node: ast.AST | None,
     env: Env,
-    evaluate: Evaluator,
+    reader: Reader,
     prefer: Callable[[Any], bool] | None = None,
     limit: int = 40,
 ) -> list[Link]:
@@ -99,147 +100,113 @@ def history(
     links: list[Link] = []
     path: tuple[int, ...] = ()
     while node is not None and len(links) < limit:
-        if isinstance(node, ast.Starred | ast.NamedExpr):
-            node = node.value
+        inner = _inside(node, path, env, reader)
+        if inner is not None:
+            node, path, env = inner
             continue
-        if isinstance(node, ast.IfExp):
-            node = node.body if evaluate(node.test, env) else node.orelse
-            continue
-        if isinstance(node, ast.Tuple | ast.List) and path and path[0] < len(node.elts):
-            node, path = node.elts[path[0]], path[1:]
-            continue
-        if isinstance(node, ast.GeneratorExp | ast.ListComp) and path:
-            turns = evaluate.turns(node, env)
-            if turns is None or path[0] >= len(turns):
-                return links
-            node, env, path = node.elt, turns[path[0]], path[1:]
-            continue
-        if isinstance(node, ast.Call) and path and _wraps_comprehension(node):
-            node = node.args[0]
-            continue
-        value = evaluate.part(node, path, env) if isinstance(node, ast.expr) else UNKNOWN
+        value = reader.part(node, path, env) if isinstance(node, ast.expr) else UNKNOWN
         if isinstance(node, ast.Name):
             found = env.definition(node.id)
-            if found is not None:
-                statement, target, earlier = found
-                where = place(target, node.id)
-                right = getattr(statement, "value", None)
-                links.append(Link("def", node.id, statement, UNKNOWN, value, env))
-                if where is None or right is None:
-                    return links
-                if isinstance(statement, ast.AugAssign):
-                    name = OPERATORS.get(type(statement.op), "binary")
-                    before = earlier.lookup(node.id)
-                    links.append(Link("op", name, statement, before, value, earlier))
-                    node, env = ast.copy_location(ast.Name(node.id, ast.Load()), statement), earlier
-                    continue
+            if found is None:
+                loop = _loop(node, env, reader)
+                if loop is None:
+                    return [*links, Link("argument", node.id, node, UNKNOWN, value, env)]
+                (node, env), path = loop, ()
+                continue
+            statement, target, earlier = found
+            where, right = place(target, node.id), getattr(statement, "value", None)
+            links.append(Link("def", node.id, statement, UNKNOWN, value, env))
+            if where is None or right is None:
+                return links
+            if isinstance(statement, ast.AugAssign):
+                name = OPERATORS.get(type(statement.op), "binary")
+                links.append(Link("op", name, statement, earlier.lookup(node.id), value, earlier))
+                node, env = ast.copy_location(ast.Name(node.id, ast.Load()), statement), earlier
+            else:
                 node, env, path = right, earlier, (*where, *path)
-                continue
-            comprehension = _bound(node, env)
-            if comprehension is not None:
-                node, env, path = comprehension
-                continue
-            links.append(Link("argument", node.id, node, UNKNOWN, value, env))
-            return links
-        if isinstance(node, ast.Attribute) and node.attr not in ("T", "mT", "H", "mH", "data"):
-            links.append(Link("attribute", node.attr, node, UNKNOWN, value, env))
-            return links
-        known = operation(node, env, evaluate)
-        if known is None:
-            links.append(Link("end", type(node).__name__, node, UNKNOWN, value, env))
-            return links
-        name, operands = known
-        inputs = [(operand, evaluate(operand, env)) for operand in operands]
-        tensors = [(operand, item) for operand, item in inputs if is_tensor(item)]
-        for operand, item in inputs:
-            if isinstance(item, list | tuple) and item and all(map(is_tensor, item)):
-                tensors.append((operand, item[0]))
-        chosen = next(
-            ((o, i) for o, i in tensors if prefer is not None and prefer(i)), tensors[0] if tensors else None
-        )
-        if isinstance(prefer, Follow) and prefer.keys and name in ("matmul", "bmm") and tensors:
-            chosen, prefer = tensors[-1], Follow(prefer.size)
-        if chosen is None or name.startswith("new_") or name.endswith("_like"):
-            links.append(Link("end", name, node, UNKNOWN, value, env))
-            return links
-        links.append(Link("op", name, node, chosen[1], value, env))
-        if name == "getitem" and isinstance(node, ast.Subscript):
-            index = evaluate(node.slice, env)
-            path = ()
-            if not is_tensor(evaluate(node.value, env)) and isinstance(index, int):
-                path = (index,)
-        elif isinstance(chosen[0], ast.List | ast.Tuple):
-            path = (0,)
-        else:
-            path = ()
-        node = chosen[0]
+            continue
+        if isinstance(node, ast.Attribute) and node.attr not in _VIEWS:
+            return [*links, Link("attribute", node.attr, node, UNKNOWN, value, env)]
+        link, node, path = _stage(node, value, env, reader, prefer)
+        links.append(link)
+        if isinstance(prefer, Follow) and prefer.keys and link.name in ("matmul", "bmm"):
+            prefer = Follow(prefer.size)
     return links
 
 
-def _wraps_comprehension(node: ast.Call) -> bool:
-    return (
-        isinstance(node.func, ast.Name)
-        and node.func.id in ("tuple", "list")
-        and len(node.args) == 1
-        and isinstance(node.args[0], ast.GeneratorExp | ast.ListComp | ast.Tuple | ast.List)
-    )
-
-
-def _bound(node: ast.Name, env: Env) -> tuple[ast.AST, Env, tuple[int, ...]] | None:
-    """Where a comprehension's variable comes from: its iterable."""
-    from attnscope.crashes.values import FrameEnv
-
-    base = env
-    while isinstance(base, Overlay):
-        if node.id in base.names:
-            loop = _loop_of(node, base)
-            return (loop, base.base, ()) if loop is not None else None
-        base = base.base
-    if isinstance(base, FrameEnv) and node.id in base.frame.inner:
-        loop = _loop_of(node, base)
-        if loop is not None:
-            return loop, FrameEnv(_outside(base), base.where), ()
+def _inside(
+    node: ast.AST, path: tuple[int, ...], env: Env, reader: Reader
+) -> tuple[ast.AST, tuple[int, ...], Env] | None:
+    """What an expression that is no operation stands for: one branch, one element, one turn."""
+    if isinstance(node, ast.Starred | ast.NamedExpr):
+        return node.value, path, env
+    if isinstance(node, ast.IfExp):
+        return (node.body if reader(node.test, env) else node.orelse), path, env
+    if not path:
+        return None
+    bare = unwrapped(node)
+    if isinstance(bare, ast.Tuple | ast.List) and path[0] < len(bare.elts):
+        return bare.elts[path[0]], path[1:], env
+    if isinstance(bare, ast.GeneratorExp | ast.ListComp):
+        turns = reader.turns(bare, env)
+        if path[0] < len(turns):
+            return bare.elt, path[1:], turns[path[0]]
     return None
 
 
-def _outside(env: Any) -> Any:
-    """The same frame without the comprehension's own names."""
-    import copy
+def _stage(
+    node: ast.AST, value: Any, env: Env, reader: Reader, prefer: Callable[[Any], bool] | None
+) -> tuple[Link, ast.AST | None, tuple[int, ...]]:
+    """The link of one operation, the operand to go on with (None: it ends here), and which part of it."""
+    known = operation(node, env, reader)
+    if known is None:
+        return Link("end", type(node).__name__, node, UNKNOWN, value, env), None, ()
+    name, operands = known
+    tensors = []
+    for operand in operands:
+        item = reader(operand, env)
+        if isinstance(item, list | tuple) and item and all(map(is_tensor, item)):
+            item = item[0]
+        if is_tensor(item):
+            tensors.append((operand, item))
+    if not tensors or name.startswith("new_") or name.endswith("_like"):
+        return Link("end", name, node, UNKNOWN, value, env), None, ()
+    chosen = next((one for one in tensors if prefer is not None and prefer(one[1])), tensors[0])
+    if isinstance(prefer, Follow) and prefer.keys and name in ("matmul", "bmm"):
+        chosen = tensors[-1]
+    path: tuple[int, ...] = ()
+    if name == "getitem" and isinstance(node, ast.Subscript):
+        index = reader(node.slice, env)
+        if type(index) is int and not is_tensor(reader(node.value, env)):
+            path = (index,)
+    elif isinstance(chosen[0], ast.List | ast.Tuple):
+        path = (0,)
+    return Link("op", name, node, chosen[1], value, env), chosen[0], path
 
-    frame = copy.copy(env.frame)
-    frame.inner = {}
-    return frame
 
-
-def _loop_of(node: ast.Name, env: Env) -> ast.expr | None:
-    from attnscope.crashes.values import FrameEnv
-
-    base = env
-    while isinstance(base, Overlay):
-        base = base.base
-    if not isinstance(base, FrameEnv) or base.frame.body.source is None:
+def _loop(node: ast.Name, env: Env, reader: Reader) -> tuple[ast.expr, Env] | None:
+    """Where a comprehension's variable comes from: its iterable, or an element of one written out."""
+    frame = env.frame
+    if frame is None or frame.body.source is None or not (node.id in env.names or node.id in frame.inner):
         return None
-    for parent in base.frame.body.source.ancestors(node):
+    for parent in frame.body.source.ancestors(node):
         if isinstance(parent, ast.GeneratorExp | ast.ListComp | ast.SetComp):
             generator = parent.generators[0]
-            names = [n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)]
-            if node.id in names:
-                if isinstance(generator.iter, ast.Tuple | ast.List) and generator.iter.elts:
-                    return _element(generator.iter, node, env)
-                return generator.iter
+            if node.id in [n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)]:
+                outside, items = Env(frame, env.where), generator.iter
+                if not isinstance(items, ast.Tuple | ast.List) or not items.elts:
+                    return items, outside
+                if env.turn is not None and env.turn[0] < len(items.elts):
+                    return items.elts[env.turn[0]], outside
+                value = env.lookup(node.id)
+                alike = [
+                    one
+                    for one in items.elts
+                    if is_tensor(other := reader(one, outside))
+                    and other.shape == getattr(value, "shape", None)
+                ]
+                return (alike or items.elts)[0], outside
     return None
-
-
-def _element(items: ast.Tuple | ast.List, node: ast.Name, env: Env) -> ast.expr | None:
-    """Which element of a literal iterable the present turn works on, told by the value itself."""
-    names: dict[str, Any] = env.names if isinstance(env, Overlay) else {}
-    value = names.get(node.id)
-    for item in items.elts:
-        if isinstance(env, Overlay) and isinstance(item, ast.Name):
-            other = env.base.lookup(item.id)
-            if is_tensor(other) and is_tensor(value) and other.shape == value.shape:
-                return item
-    return items.elts[0]
 
 
 def signature(links: list[Link], text: Callable[[ast.AST], str]) -> list[tuple[str, ast.AST]]:

@@ -8,23 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-
 from attnscope.crashes.crash import Crash
 from attnscope.crashes.frames import Shot, chain, user_shots
 from attnscope.crashes.history import Link, history, operation
+from attnscope.crashes.names import Env, FrameReader
+from attnscope.crashes.reader import Reader
 from attnscope.crashes.syntax import Setting, settings
-from attnscope.crashes.values import (
-    UNKNOWN,
-    Env,
-    Evaluator,
-    FrameReader,
-    is_module,
-    is_tensor,
-    read,
-)
+from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
-from attnscope.schema import Span, Step, TensorInfo
+from attnscope.schema import Span, Step
 from attnscope.source import SourceFile, class_file, class_of, parse, position_of
 
 
@@ -86,25 +78,7 @@ class Scene:
         self.crash = crash
         self.error = crash.error
         self.words = said(crash.error)
-        self.evaluate = Evaluator(self._observed)
-
-    @cached_property
-    def _seen(self) -> dict[tuple[str, int, int, int, int], Step]:
-        """Span → the last step there that did not raise."""
-        return {
-            (s.span.file, s.span.line, s.span.column, s.span.end_line, s.span.end_column): s
-            for s in self.crash.steps
-            if s.error is None
-        }
-
-    def _observed(self, node: ast.AST) -> Any:
-        """What a recorded step gave where an expression stands: for what cannot be worked out."""
-        if not self._seen or self.shot is None or self.shot.source is None:
-            return UNKNOWN
-        span = self.shot.source.node_span(node)
-        step = self._seen.get((span.file, span.line, span.column, span.end_line, span.end_column))
-        made = [twin_of(info) for info in step.outputs] if step is not None else []
-        return UNKNOWN if not made else made[0] if len(made) == 1 else tuple(made)
+        self.read = Reader(crash.steps)
 
     # -- where ------------------------------------------------------------------------------------
 
@@ -140,7 +114,7 @@ class Scene:
         if self.shot is None:
             return None
         outer = self.shots[-2] if len(self.shots) > 1 else None
-        return FrameReader(self.shot, outer, self.evaluate, self.error)
+        return FrameReader(self.shot, outer, self.read.assigned)
 
     @cached_property
     def env(self) -> Env:
@@ -249,7 +223,7 @@ class Scene:
     # -- values --------------------------------------------------------------------------------------
 
     def value(self, node: ast.AST | None, env: Env | None = None) -> Any:
-        return self.evaluate(node, env or self.env)
+        return self.read(node, env or self.env)
 
     def show(self, node: ast.AST | None, value: Any) -> str:
         """`` `att` [B 1, H 2, T 6, S 6]``: the source's words, and the shape with the axes that are known."""
@@ -297,31 +271,31 @@ class Scene:
             node = node.value
         if node is None:
             return None
-        known = operation(node, env, self.evaluate)
+        known = operation(node, env, self.read)
         if known is None:
             return None
         name, operands = known
-        inputs = tuple((operand, self.evaluate(operand, env)) for operand in operands)
+        inputs = tuple((operand, self.read(operand, env)) for operand in operands)
         keywords: dict[str, tuple[ast.expr, Any]] = {}
         callee: Any = None
         if isinstance(node, ast.Call):
             keywords = {
-                str(word.arg): (word.value, self.evaluate(word.value, env))
+                str(word.arg): (word.value, self.read(word.value, env))
                 for word in node.keywords
                 if word.arg is not None
             }
             if isinstance(node.func, ast.Attribute):
-                owner = self.evaluate(node.func.value, env)
+                owner = self.read(node.func.value, env)
                 if owner is not UNKNOWN and not is_tensor(owner):
                     callee = read(owner, node.func.attr)
             else:
-                callee = self.evaluate(node.func, env)
+                callee = self.read(node.func, env)
         return Op(name, node, inputs, keywords, callee)
 
     def history(
         self, node: ast.AST | None, env: Env | None = None, prefer: Callable[[Any], bool] | None = None
     ) -> list[Link]:
-        return history(node, env or self.env, self.evaluate, prefer)
+        return history(node, env or self.env, self.read, prefer)
 
     @cached_property
     def torch_frame(self) -> dict[str, Any]:
@@ -354,11 +328,3 @@ class Scene:
                 seen.add(key)
                 kept.append(one)
         return Diagnostic(code, "error", message, span, label, tuple(kept[:3]), tuple(notes), help)
-
-
-def twin_of(info: TensorInfo) -> Any:
-    """A recorded tensor as a twin."""
-    kind = getattr(torch, info.dtype.removeprefix("torch."), None)
-    if not isinstance(kind, torch.dtype):
-        return UNKNOWN
-    return torch.empty_strided(info.shape, info.stride, dtype=kind, device="meta")

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from attnscope.crashes.outcomes import Misfit, binary, factory, outcome
 from attnscope.crashes.values import twin
+from attnscope.ops.outcomes import Misfit, binary, factory, outcome
 
 torch.manual_seed(0)  # the tests bear numbers in their names: every process must collect the same
 X = torch.randn(2, 4, 6, 8)
