@@ -229,8 +229,9 @@ def caught(lab: Lab, wanted: Sequence[int]) -> dict[int, tuple[tuple[Any, ...], 
     finally:
         for handle in handles:
             handle.remove()
-        for part, training in modes:
-            part.training = training
+        if made is None:  # functions that were handed over may call the copy: it stays as it ran
+            for part, training in modes:
+                part.training = training
     return {call: seen[path][turn] for call, (path, turn) in turns.items() if len(seen.get(path, ())) > turn}
 
 

@@ -75,7 +75,7 @@ def _map(number: int, found: Found, lineage: Lineage, steps: Steps) -> Map:
     applied, weights, masked = (found.tensors.get(n) for n in ("applied", "weights", "masked"))
     four = arranger(lineage.recording, steps, found)
     shape: tuple[int, int, int, int] = getattr(four, "shape", (1, 1, 1, 1))
-    place = _orientation(found, lineage)
+    place = _orientation(found, lineage, steps)
     oriented: list[Any] = [None, None, None]
     along = None
     letters: tuple[str | None, str | None] = (None, None)
@@ -122,7 +122,7 @@ def _turn(tensor: Tensor, query: int, key: int) -> Any:
     return value.reshape(-1, *value.shape[-2:])
 
 
-def _orientation(found: Found, lineage: Lineage) -> tuple[int, int] | None:
+def _orientation(found: Found, lineage: Lineage, steps: Steps) -> tuple[int, int] | None:
     """The query axis and the key axis of what was applied, from the end: the key axis is summed over."""
     if found.source == "sdpa" or found.used_by == found.event:
         return -2, -1
@@ -131,7 +131,7 @@ def _orientation(found: Found, lineage: Lineage) -> tuple[int, int] | None:
     event = lineage.events[found.used_by]
     name = event.op.name
     if name == "einsum":
-        return _einsum(event, found, lineage)
+        return _einsum(event, found, lineage, steps)
     if name in MATMULS:
         refs = [int(arg) for arg in refs_in(event.args)]
         if not refs or found.applied_serial not in refs:
@@ -141,7 +141,9 @@ def _orientation(found: Found, lineage: Lineage) -> tuple[int, int] | None:
     return None
 
 
-def _einsum(event: Event, found: Found, lineage: Lineage) -> tuple[int, int] | None:
+def _einsum(event: Event, found: Found, lineage: Lineage, steps: Steps) -> tuple[int, int] | None:
+    """The axis that is summed over; of those that the values lack, as heads that share them do, the one that
+    holds tokens."""
     equation = read(event.args[0]) if event.args else None
     refs = list(refs_in(event.args))
     if equation is None or len(equation.inputs) != 2 or len(refs) != 2 or found.applied_serial not in refs:
@@ -150,6 +152,12 @@ def _einsum(event: Event, found: Found, lineage: Lineage) -> tuple[int, int] | N
     other = equation.inputs[1 - refs.index(found.applied_serial)]
     keys = [letter for letter in mine if letter in equation.summed]
     queries = [letter for letter in mine if letter in equation.output and letter not in other]
+    if len(keys) > 1 and len(queries) > 1:
+        return None
+    if len(queries) > 1:
+        dims = steps.axes.of.get(found.applied_serial, ())
+        named = dict(zip(mine, (dim.label for dim in dims), strict=False)) if len(dims) == len(mine) else {}
+        queries = [letter for letter in queries if named.get(letter) in ("T", "S")] or queries[-1:]
     if len(keys) != 1 or len(queries) != 1:
         return None
     return mine.index(queries[0]) - len(mine), mine.index(keys[0]) - len(mine)

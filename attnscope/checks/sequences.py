@@ -9,8 +9,9 @@ from torch import Tensor
 
 from attnscope.checks.lab import Lab
 from attnscope.checks.lineage import Lineage
+from attnscope.checks.maps import Map
 from attnscope.checks.subject import Kind, Part
-from attnscope.ops.catalog import FRESH, PRODUCTS, plain
+from attnscope.ops.catalog import FRESH, FUSED, PRODUCTS, plain
 
 
 def same_tokens(lab: Lab, left: int, right: int) -> bool:
@@ -30,7 +31,17 @@ def _joins(lineage: Lineage, serial: int) -> bool:
     event = lineage.events[made]
     name = event.op.name.rstrip("_")
     active = [ref for ref in lineage.refs(event) if ref in lineage.active]
-    return name == "scaled_dot_product_attention" or (name in PRODUCTS and len(active) > 1)
+    return name in FUSED or (name in PRODUCTS and len(active) > 1)
+
+
+def _gives(lineage: Lineage, one: Map) -> tuple[int, ...]:
+    """What descends from an attention first: its weights or, of one inside PyTorch's own function, the result
+    of that, which is recorded as made of what the function was given."""
+    if one.found.source == "mha":
+        for event in lineage.events[one.event :]:
+            if event.op.name in FUSED and event.op.name != lineage.events[one.event].op.name:
+                return event.outputs
+    return lineage.events[one.event].outputs
 
 
 def tokens_of(lab: Lab, serial: int) -> frozenset[str]:
@@ -83,7 +94,7 @@ def kinds(lab: Lab) -> dict[int, Kind]:
             if product.left in lab.lineage.active:
                 crossing.append((lab.lineage.ancestors(product.left), lab.lineage.ancestors(product.right)))
     for one in lab.all_maps:
-        made = lab.lineage.events[one.event].outputs
+        made = _gives(lab.lineage, one)
         looked_at = any(
             any(out in keys for out in made) and not any(out in queries for out in made)
             for queries, keys in crossing

@@ -45,15 +45,16 @@ class Row:
 
 _ANY: frozenset[Kind] = frozenset({"said", "flag", "triangle", "handed", "siblings", "decodes"})
 _EXPLICIT: frozenset[Kind] = frozenset({"said", "flag"})
+_BEYOND_A_SWITCH: frozenset[Kind] = frozenset({"said", "siblings"})
 
 ROWS: tuple[Row, ...] = (
     Row("open", "note", "an encoder has no causal mask either: as often meant as not", _ANY, {"off": None}),
     Row("shifted", "error", "a full triangle that ends late is a causal mask that misses its diagonal",
-        instead={"off": "note"}),
+        _BEYOND_A_SWITCH, instead={"off": "note"}),
     Row("dropped", "error", "a mask that is made and reaches no score was meant to",
-        instead={"off": None}),
+        _BEYOND_A_SWITCH, instead={"off": None}),
     Row("heads", "error", "one mask for all heads is meant where some heads are causal by it",
-        instead={"off": "note"}),
+        _BEYOND_A_SWITCH, instead={"off": "note"}),
     Row("other", "note", "masks of graphs, segments and permutations show later tokens on purpose",
         _ANY, {"off": None}),
     Row("window", "note", "a band to both sides is an encoder's local attention", _EXPLICIT, {"off": None}),
@@ -83,7 +84,7 @@ def severity(proof: str, kinds: Collection[Kind]) -> Severity | None:
     """How bad `proof` is beside these kinds of evidence; None where it is not to be reported."""
     row = _TABLE[proof]
     # The user's word settles it; a switch that is off in one layer alone, and on in its siblings, does not.
-    if not {"said", "siblings"} & row.error.intersection(kinds):
+    if not _BEYOND_A_SWITCH & row.error.intersection(kinds):
         against = [row.instead[kind] for kind in kinds if kind in row.instead]
         if against:
             return min(against, key=_ORDER.index)

@@ -1,0 +1,129 @@
+"""One layer that differs from its equals: each kind of difference that only they show, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import attnscope
+from tests.checks import styles
+
+
+class Grouped(nn.Module):
+    """Two query heads to each key head, in letters, with a causal mask; `late` and `fill` are faults."""
+
+    def __init__(self, late: int = 0, fill: float = -1e9, off: bool = False) -> None:
+        super().__init__()
+        self.q, self.kv = nn.Linear(styles.C, styles.C), nn.Linear(styles.C, styles.C)
+        self.late, self.fill, self.off = late, fill, off
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, _ = x.shape
+        q = self.q(x).view(b, t, 2, 2, 6)
+        k, v = self.kv(x).view(b, t, 2, 2, 6).unbind(2)
+        s = torch.einsum("btkgd,bskd->bkgts", q, k) * 6**-0.5
+        future = torch.ones(t, t, dtype=torch.bool, device=x.device).triu(1 + self.late)
+        if not self.off:
+            s = s.masked_fill(future, self.fill)
+        return torch.einsum("bkgts,bskd->btkgd", s.softmax(-1), v).reshape(b, t, -1)
+
+
+class Stack(nn.Module):
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def errors(model: nn.Module, *args: torch.Tensor, **options: bool) -> list[tuple[str, str]]:
+    """The code and the module of each error."""
+    torch.manual_seed(3)
+    report = attnscope.check(model, *(args or (styles.rows(),)), **options)
+    return [(one.code, one.module) for one in report.findings if one.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "code"),
+    [(Grouped(late=1), "AS201"), (Grouped(fill=1e-7), "AS213"), (Grouped(off=True), "AS204")],
+    ids=["late", "weak", "off"],
+)
+def test_heads_that_share_keys_in_letters(layer: nn.Module, code: str) -> None:
+    assert errors(Stack(Grouped(), layer, Grouped())) == [(code, "layers.1")]
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.MultiheadAttention(styles.C, styles.H, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.own(x, x, x, need_weights=False)[0]
+
+
+class Decoder(Encoder):
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.MultiheadAttention(styles.C, styles.H, batch_first=True)
+
+    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device, dtype=x.dtype)
+        x = x + self.own(x, x, x, attn_mask=mask, need_weights=False)[0]
+        return x + self.other(x, memory, memory, need_weights=False)[0]
+
+
+class Translator(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.ModuleList(Encoder() for _ in range(2))
+        self.decoder = nn.ModuleList(Decoder() for _ in range(2))
+
+    def forward(self, source: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.encoder:
+            source = layer(source)
+        for layer in self.decoder:
+            x = layer(x, source)
+        return x
+
+
+def test_an_encoder_of_torchs_own_attention_is_told_from_the_decoder() -> None:
+    assert errors(Translator(), torch.randn(2, 5, styles.C), styles.rows()) == []
+
+
+class Adds(nn.Module):
+    """A residual that is handed a function, which calls a layer past `__call__`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor, inner: object) -> torch.Tensor:
+        return x + self.drop(inner(x))  # type: ignore[operator]
+
+
+class Attends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.drop = nn.Linear(styles.C, 3 * styles.C), nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (styles.heads(u) for u in self.qkv(x).chunk(3, -1))
+        return styles.merged(self.drop(F.scaled_dot_product_attention(q, k, v)))
+
+
+class Hands(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.adds = Attends(), Adds()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.adds(x, lambda y: self.attention.forward(y))
+
+
+def test_a_function_that_is_handed_over_calls_layers_in_their_mode() -> None:
+    assert errors(Stack(Hands(), Hands()), causal=False) == []
