@@ -53,6 +53,11 @@ def test_what_the_user_says_counts_more_than_a_flag() -> None:
     assert severity("open", {"triangle", "off"}) is None
 
 
+@pytest.mark.parametrize("proof", ["dropped", "shifted", "heads"])
+def test_siblings_count_more_than_a_switch_that_is_off_in_one_layer(proof: str) -> None:
+    assert severity(proof, {"siblings", "off"}) == "error" != severity(proof, {"off"})
+
+
 def test_a_causal_triangle_has_two_values_that_meet_at_the_diagonal() -> None:
     n = torch.ones(6, 6)
     for yes in (n.tril(), n.triu(1), n.tril().bool(), (n * -1e9).triu(1), n.tril(-1), n.tril().mT):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import attnscope
-from tests.checks import styles
+from tests.zoo import styles
 
 
 class Grouped(nn.Module):
