@@ -9,7 +9,7 @@ from typing import Any
 
 from attnscope.axes.details import Words, is_library
 from attnscope.axes.dims import Dims, labels
-from attnscope.axes.naming import Axes
+from attnscope.axes.naming import named
 from attnscope.recorder.record import Event, Recording
 from attnscope.recorder.tensors import refs_in
 from attnscope.schema import Span, Step, TensorInfo
@@ -24,7 +24,7 @@ class Steps:
 
     def __init__(self, recording: Recording, *, inner: bool = False) -> None:
         self.recording = recording
-        self.axes = Axes(recording)
+        self.axes = named(recording)
         self.of_event: dict[int, int] = {}
         self.rows: list[Step] = []
         self._words = Words(self.axes)

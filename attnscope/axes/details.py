@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attnscope.axes.dims import Dim, Dims, Space, join_singles, regroup
-from attnscope.axes.naming import Axes
 from attnscope.axes.rules import permutation
+from attnscope.axes.state import Axes
 from attnscope.recorder.record import Event
 from attnscope.recorder.tensors import Ref, refs_in
 

@@ -195,3 +195,17 @@ def regroup(before: Sequence[int], after: Sequence[int]) -> list[tuple[range, ra
                     j += 1
         groups.append((range(start_i, i), range(start_j, j)))
     return groups
+
+
+def total(dims: Sequence[Dim]) -> int:
+    size = 1
+    for dim in dims:
+        size *= dim.size
+    return size
+
+
+def atoms(dim: Dim) -> list[Dim]:
+    root = dim.root()
+    if root.factors is None:
+        return [root]
+    return [atom for factor in root.factors for atom in atoms(factor)]
