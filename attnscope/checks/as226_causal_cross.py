@@ -36,6 +36,8 @@ from collections.abc import Iterator
 import numpy as np
 from torch import Tensor
 
+from attnscope.checks.attentions import owner_of
+from attnscope.checks.evidence import mask_ancestors
 from attnscope.checks.lab import Lab, probed
 from attnscope.checks.leaks import SMALL, is_lower, mask_of, visible
 from attnscope.checks.maps import Map
@@ -78,6 +80,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         (f"output token 0 does not move when token 1 of `{names[0]}` is changed",),
         f"apply no causal mask to the keys of `{names[0]}`",
         _grid(moved, lab.nothing),
+        module=lab.recording.path_of(owner_of(lab, one)),
     )
 
 
@@ -115,13 +118,19 @@ def _moved(lab: Lab, names: list[str]) -> np.ndarray | None:
 
 
 def _is_handed(lab: Lab, one: Map) -> bool:
-    """Whether the mask is an argument of the target: whoever calls it means it, or it was guessed."""
+    """Whether the mask is an argument of the target: whoever calls it means it, or it was guessed. One that
+    masks an attention over its own tokens, too, is for the keys of that."""
     mask = one.found.mask_serial
     if mask is None:
         return False
     sequences = {lab.main, *lab.together, *_second(lab)}
     handed = [name for name, serial in lab.recording.arguments if name not in sequences]
     handed = [name for name in handed if serial_of(lab, name) in lab.lineage.ancestors(mask)]
+    known = kinds(lab)
+    own: set[int] = set()
+    for other in lab.all_maps:
+        own |= mask_ancestors(other, lab) if known[other.number] == "self" else set()
+    handed = [name for name in handed if serial_of(lab, name) not in own]
     part = lab.subject.part
     return any(part is None or not part.path or name in lab.subject.guessed for name in handed)
 

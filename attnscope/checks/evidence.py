@@ -16,10 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.checks.decoder import decodes
+from attnscope.checks.decoding import parameters_of
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import Leak, is_over_tokens, later_weight, leak_of
 from attnscope.checks.maps import Map
 from attnscope.checks.places import declared
+from attnscope.checks.sequences import kinds
 from attnscope.checks.severity import Kind
 from attnscope.checks.subject import parts
 from attnscope.ops.catalog import LIKES, SOURCES, TRIANGLES
@@ -63,6 +65,7 @@ def _evidence(lab: Lab, leak: Leak) -> Iterator[Evidence]:
     yield from _buffers(lab, leak)
     yield from _beyond(lab)
     yield from _siblings(lab, leak)
+    yield from _unread(lab)
     if decodes(lab):
         yield Evidence("decodes", None, 3, "it predicts the ids of its own sequence beside another one")
 
@@ -289,6 +292,21 @@ def _beyond(lab: Lab) -> Iterator[Evidence]:
                 shown = f"{path}.{name}" if path else name
                 yield Evidence("triangle", declared(module, name), 2, f"`{shown}` holds a causal triangle")
                 return
+
+
+def _unread(lab: Lab) -> Iterator[Evidence]:
+    """An argument that a target of two sequences cannot be called without, and that no step reads: the mask
+    of those attentions that have none."""
+    part = lab.subject.part
+    whole: Lab = part.whole if part is not None and part.whole is not None else lab
+    if "cross" not in kinds(whole).values():
+        return
+    asked = parameters_of(whole.exact.module)
+    for name, serial in whole.recording.arguments:
+        required = name in asked and asked[name].default is inspect.Parameter.empty
+        if required and serial not in whole.lineage.users and serial != whole.recording.result_serial:
+            yield Evidence("unread", None, 2, f"`forward` asks for `{name}`, and no step reads it")
+            return
 
 
 def _outside(lab: Lab) -> list[tuple[str, nn.Module]]:

@@ -20,6 +20,7 @@ Kind = Literal[
     "handed",  # the mask that it was handed is a causal triangle
     "siblings",  # the other attentions over the same tokens are causal
     "decodes",  # it predicts the ids of its own sequence beside another sequence that it reads
+    "unread",  # beside a second sequence, an argument is asked for that no step reads
     "factor",  # an explicit factor stands on the way of q·k to the softmax
     "bias",  # a learned bias is added to the scores
     "given bias",  # a bias of many values is added to the scores, and was handed in
@@ -43,7 +44,7 @@ class Row:
     instead: Mapping[Kind, Severity | None] = field(default_factory=dict)
 
 
-_ANY: frozenset[Kind] = frozenset({"said", "flag", "triangle", "handed", "siblings", "decodes"})
+_ANY: frozenset[Kind] = frozenset({"said", "flag", "triangle", "handed", "siblings", "decodes", "unread"})
 _EXPLICIT: frozenset[Kind] = frozenset({"said", "flag"})
 _BEYOND_A_SWITCH: frozenset[Kind] = frozenset({"said", "siblings"})
 

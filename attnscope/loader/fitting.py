@@ -257,6 +257,23 @@ def other_layouts(search: Search, outcome: Outcome) -> Outcome:
     return outcome
 
 
+def equal_lengths(search: Search, outcome: Outcome) -> Outcome:
+    """Where nothing runs with sequences of two lengths: what a module does with two of one length."""
+    if search.second_length() is None or search.frame.S == search.frame.T:
+        return outcome
+    kept = dict(search.choice), search.frame, dict(search.widths), dict(search.vocabularies)
+    search.restart(replace(search.frame, S=search.frame.T))
+    first_choice(search)
+    tried = fit_widths(search, search.try_choice(search.choice))
+    for change in (furthest_layout, descend):
+        if not tried.ran and not search.hopeless(tried):
+            tried = change(search, tried)
+    if tried.ran:
+        return tried
+    search.choice, search.frame, search.widths, search.vocabularies = kept
+    return outcome
+
+
 def sequences_of(search: Search) -> list[str]:
     """The arguments that are chosen and are rows or ids, with tokens and batch on two axes."""
     sequences = (*cand.MAIN.values(), *cand.SECOND.values())
@@ -280,7 +297,7 @@ def plainest(search: Search, outcome: Outcome) -> Outcome:
     """Nothing runs: sequences are again what they are by custom, as users meet the fault."""
     choice = dict(search.choice)
     for name in search.required_others():
-        if search.by_name[name].role in SEQUENCES and name in choice:
+        if search.by_name[name].role in SEQUENCES and name in choice and choice[name] not in cand.IDS:
             choice[name] = options_of(search, search.by_name[name])[0]
     if choice == search.choice:
         return outcome

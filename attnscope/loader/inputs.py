@@ -11,6 +11,7 @@ from attnscope.loader.call import CallInputs
 from attnscope.loader.expressions import printable
 from attnscope.loader.fitting import (
     descend,
+    equal_lengths,
     first_choice,
     fit_widths,
     furthest_layout,
@@ -101,6 +102,8 @@ def _choose(search: Search) -> tuple[Outcome, bool | None]:
         outcome = descend(search, outcome)
     if not outcome.ran and search.main not in search.given and not search.hopeless(outcome):
         outcome = other_layouts(search, outcome)
+    if not outcome.ran and search.main not in search.given and not search.hopeless(outcome):
+        outcome = equal_lengths(search, outcome)
     if not outcome.ran:
         outcome = plainest(search, outcome)
     if outcome.endless:

@@ -143,11 +143,12 @@ def _prove_mask(search: Search, p: roles.Parameter, outcome: Outcome, must: bool
             if per_query and not crossed
             else _hides_first(search, values, tried, candidate.over)
         )
-        if holds and not _mixes_batch(search, values, tried):
+        mixes = _mixes_batch(search, values, tried, candidate.over)
+        if holds and not mixes:
             final = _final(search, candidate, per_query and not crossed, keys)
             search.choice = {**search.choice, p.name: final}
             return search.try_choice(search.choice)
-        if fallback is None and finite_share(tried.output) == 1.0 and not _mixes_batch(search, values, tried):
+        if fallback is None and finite_share(tried.output) == 1.0 and not mixes:
             fallback = candidate, tried
     if must and fallback is not None:
         keys = _keys(search, fallback[0])
@@ -157,16 +158,30 @@ def _prove_mask(search: Search, p: roles.Parameter, outcome: Outcome, must: bool
     return outcome
 
 
-def _mixes_batch(search: Search, values: Mapping[str, Any], outcome: Outcome) -> bool:
-    """A mask of too many axes spreads the scores over another one: entry 0 then moves the others."""
+def _mixes_batch(search: Search, values: Mapping[str, Any], outcome: Outcome, over: str = "T") -> bool:
+    """A mask of too many axes spreads the scores over another one: entry 0, of the sequence that it is over,
+    then moves the others."""
     main, chosen = values.get(search.main), search.choice.get(search.main, SAME)
     if "B" not in chosen.axes or not isinstance(main, Tensor) or outcome.output is None:
         return False
     axis = chosen.axes.index("B")
     if main.shape[axis] < 2 or outcome.output.dim() <= axis or outcome.output.shape[axis] != main.shape[axis]:
         return False
-    moved = changed(outcome.output, search.attempt(_disturbed(search, values, axis, 0)).output)
-    return moved is not None and any(along(moved, axis)[1:])
+    changes = [_disturbed(search, values, axis, 0)]
+    for name in _seconds(search, values) if over == "S" else ():
+        axes = search.choice.get(name, SAME).axes
+        if "B" in axes:
+            made = disturb(values[name], axes.index("B"), 0, search.frame.vocab)
+            changes.append({**values, name: made})
+    moved = [changed(outcome.output, search.attempt(change).output) for change in changes]
+    return any(one is not None and any(along(one, axis)[1:]) for one in moved)
+
+
+def _seconds(search: Search, values: Mapping[str, Any]) -> list[str]:
+    """The arguments that are a second sequence."""
+    return [
+        p.name for p in search.parameters if p.role == "memory" and isinstance(values.get(p.name), Tensor)
+    ]
 
 
 def _keys(search: Search, candidate: Candidate) -> int:
@@ -213,10 +228,9 @@ def _hides_first(search: Search, values: Mapping[str, Any], outcome: Outcome, ov
     """With key 0 blocked, token 0 moves no output but its own; unblocked it moves some."""
     axes = search.time_axes()
     source, axis = search.main, axes[0] if axes is not None else 0
-    for p in search.parameters if over == "S" else ():
-        chosen = search.choice.get(p.name, SAME)
-        if p.role == "memory" and isinstance(values.get(p.name), Tensor):
-            source, axis = p.name, chosen.axes.index("S") if "S" in chosen.axes else 1
+    for name in _seconds(search, values) if over == "S" else ():
+        chosen = search.choice.get(name, SAME)
+        source, axis = name, chosen.axes.index("S") if "S" in chosen.axes else 1
     value = values.get(source)
     if not isinstance(value, Tensor) or axes is None or outcome.output is None:
         return False

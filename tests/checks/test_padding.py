@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import attnscope
+from attnscope.checks.session import check_target
+from attnscope.targets import Request
 
 
 class Attention(nn.Module):
@@ -74,6 +79,39 @@ def test_each_attention_over_a_padded_sequence(way: str) -> None:
     report = attnscope.check(Translator(way), src, tgt)
     assert [(one.module, one.message) for one in report.findings] == WAYS[way]
     assert {one.severity for one in report.findings} <= {"error"}
+
+
+class Asking(nn.Module):
+    """Masks come with the call; `way` says what the decoder makes of the one for its own keys."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.src, self.tgt = nn.Embedding(20, 16), nn.Embedding(20, 16)
+        self.encode, self.decode, self.look = Attention(), Attention(), Attention()
+
+    def forward(self, src: Tensor, tgt: Tensor, keep: Tensor, tgt_mask: Tensor) -> Tensor:
+        memory, x = self.src(src), self.tgt(tgt)
+        memory = self.encode(memory, memory, keep)
+        x = self.decode(x, x, None if self.way == "unread" else tgt_mask)
+        return self.look(x, memory, tgt_mask if self.way == "causal" else keep)
+
+
+ASKED = {
+    "right": [],
+    "unread": [("AS201", "decode", "every token sees every later token: no mask is applied")],
+    "causal": [("AS226", "look", "a causal mask lies over `src`: early queries see only its first tokens")],
+}
+
+
+@pytest.mark.parametrize("way", ASKED)
+def test_masks_that_are_made_for_the_call(way: str, tmp_path: Path) -> None:
+    lines = inspect.getsource(Attention) + inspect.getsource(Asking)
+    head = "import torch\nfrom torch import Tensor, nn\n\n\n"
+    made = f'\n\ndef make():\n    return Asking("{way}")\n'
+    (tmp_path / "asking.py").write_text(head + lines + made)
+    report = check_target(Request(f"{tmp_path / 'asking.py'}:make"))
+    assert [(one.code, one.module, one.message) for one in report.findings] == ASKED[way]
 
 
 class Handed(nn.Module):
