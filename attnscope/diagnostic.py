@@ -79,3 +79,37 @@ class Report(Shown):
     def failed(self) -> bool:
         """True exactly when a finding has severity `error`: exit code 1."""
         return any(finding.severity == "error" for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """A target that could not be checked, and why. `named`: the user gave it by its name."""
+
+    target: str
+    reason: str
+    named: bool = True
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Survey(Shown):
+    """What `check` says of several targets, in the order in which they were given or found."""
+
+    targets: tuple[Report | Unchecked, ...]
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        return tuple(one for one in self.targets if isinstance(one, Report))
+
+    @property
+    def unchecked(self) -> tuple[Unchecked, ...]:
+        return tuple(one for one in self.targets if isinstance(one, Unchecked))
+
+    @property
+    def failed(self) -> bool:
+        """True exactly when a finding of some target has severity `error`: exit code 1."""
+        return any(report.failed for report in self.reports)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all targets were checked, each in full."""
+        return not self.unchecked and all(report.complete for report in self.reports)

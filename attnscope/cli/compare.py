@@ -10,6 +10,7 @@ import typer
 from attnscope.cli.options import Group
 from attnscope.cli.options.output import Output, keep_stdout_apart, send
 from attnscope.cli.options.sections import chosen
+from attnscope.cli.progress import Progress
 from attnscope.errors import UsageError
 from attnscope.layers.options import DTYPES
 from attnscope.text import unknown
@@ -140,18 +141,19 @@ def _compared(a: str, b: str, sides: Sides, runs: Runs) -> Any:
     from attnscope.api import compare
 
     keep_stdout_apart()
-    return compare(
-        a,
-        b,
-        *(sides.input or ()),
-        args=sides.arg or (),
-        args_a=sides.arg_a or (),
-        args_b=sides.arg_b or (),
-        inputs_a=sides.input_a or (),
-        inputs_b=sides.input_b or (),
-        maps=sides.map or (),
-        causal=runs.causal is not False,
-        layout=runs.layout,
-        dtype=None if runs.dtype is None else getattr(torch, runs.dtype),
-        seed=123 if runs.seed is None else runs.seed,
-    )
+    with Progress("compare"):
+        return compare(
+            a,
+            b,
+            *(sides.input or ()),
+            args=sides.arg or (),
+            args_a=sides.arg_a or (),
+            args_b=sides.arg_b or (),
+            inputs_a=sides.input_a or (),
+            inputs_b=sides.input_b or (),
+            maps=sides.map or (),
+            causal=runs.causal is not False,
+            layout=runs.layout,
+            dtype=None if runs.dtype is None else getattr(torch, runs.dtype),
+            seed=123 if runs.seed is None else runs.seed,
+        )

@@ -14,6 +14,7 @@ from attnscope.cli.options.output import Output, keep_stdout_apart
 from attnscope.cli.options.target import Own, Weights
 from attnscope.cli.options.text import Text
 from attnscope.cli.options.view import Show, View
+from attnscope.cli.progress import Progress
 from attnscope.errors import UsageError
 from attnscope.layers import options as layer_options
 
@@ -152,7 +153,8 @@ def _trace_target(request: Request, text: Text, view: View) -> Trace:
     from attnscope.api import trace_target
 
     keep_stdout_apart()
-    return trace_target(request, tokens=tokens, keep=view.keep())
+    with Progress("trace"):
+        return trace_target(request, tokens=tokens, keep=view.keep())
 
 
 def _embeddings(text: Text, file: str) -> Any:

@@ -7,7 +7,7 @@ import importlib
 import importlib.machinery
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,18 @@ from attnscope.loader.importing import Environment, Loaded
 from attnscope.loader.stubs import StubFinder, inherits_missing, to_install
 
 _ATTENTION = re.compile(r"softmax|scaled_dot_product_attention|MultiheadAttention|memory_efficient_attention")
+
+
+class SeveralClasses(UsageError):
+    """A file was named, and more than one of its classes looks like attention. `targets` name each."""
+
+    def __init__(self, where: str, names: Sequence[str]) -> None:
+        shown = ", ".join(f"`{printable(name)}`" for name in names)
+        super().__init__(
+            f"`{printable(where)}` has several attention classes: {shown}",
+            "name one" + _say_how(where, names),
+        )
+        self.targets = tuple(f"{where}:{name}" for name in names)
 
 
 @dataclass(frozen=True)
@@ -195,12 +207,22 @@ def _classes(loaded: Loaded) -> dict[str, type[nn.Module]]:
 def attention_classes(loaded: Loaded) -> list[str]:
     """Names of the file's module classes that look like attention, by name or by what their source calls."""
     nodes = {n.name: n for n in loaded.tree.body if isinstance(n, ast.ClassDef)}
-    found = []
-    for name in _classes(loaded):
-        source = ast.unparse(nodes[name]) if name in nodes else ""
-        if _ATTENTION.search(source) or re.search(r"attn|attention", name, re.IGNORECASE):
-            found.append(name)
-    return found
+    return [name for name in _classes(loaded) if _looks_like_attention(name, nodes.get(name))]
+
+
+def _looks_like_attention(name: str, node: ast.ClassDef | None) -> bool:
+    source = ast.unparse(node) if node is not None else ""
+    return bool(_ATTENTION.search(source) or re.search(r"attn|attention", name, re.IGNORECASE))
+
+
+def may_have_attention(path: Path) -> bool:
+    """Whether some class of a file looks like attention; the file is read, not run, and may be broken."""
+    try:
+        tree = importing.parse_file(path)
+    except UsageError:
+        return False
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return any(_looks_like_attention(node.name, node) for node in classes)
 
 
 def _only_class(loaded: Loaded, where: str) -> str:
@@ -216,15 +238,11 @@ def _only_class(loaded: Loaded, where: str) -> str:
                 f"it has {shown}" + _say_how(where, names),
             )
     if len(names) > 1:
-        shown = ", ".join(f"`{printable(n)}`" for n in names)
-        raise UsageError(
-            f"`{printable(where)}` has several attention classes: {shown}",
-            "name one" + _say_how(where, names),
-        )
+        raise SeveralClasses(where, names)
     return names[0]
 
 
-def _say_how(where: str, names: list[str]) -> str:
+def _say_how(where: str, names: Sequence[str]) -> str:
     return f": {printable(where)}:{printable(names[0])}" if names else ""
 
 

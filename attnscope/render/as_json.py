@@ -36,6 +36,8 @@ _KEYS: dict[type, str] = {
     Explanation: "code title meaning example cure",
     diagnostic.Diagnostic: "code severity message span label labels notes help evidence? module?",
     diagnostic.Report: "target failed complete findings tried model notes trace",
+    diagnostic.Survey: "failed complete targets",
+    diagnostic.Unchecked: "target not_checked=reason",
     comparison.ComparedSide: "name model parameters buffers operations raised trace",
     comparison.Comparison: "equal largest tolerance a b moved neutral not_moved=left layout runs pairs"
     " parting notes findings",
@@ -47,6 +49,7 @@ _COMMANDS: dict[type, tuple[str, str]] = {
     Explanation: ("explain", "codes"),
     diagnostic.Diagnostic: ("check", "findings"),
     diagnostic.Report: ("check", ""),
+    diagnostic.Survey: ("check", ""),
     comparison.Comparison: ("compare", ""),
     schema.Trace: ("trace", ""),
     schema.Mask: ("mask", ""),

@@ -108,7 +108,7 @@ def findings_lines(style: Style, findings: Sequence[Diagnostic], summary: bool =
 def object_lines(style: Style, obj: object) -> Lines:
     """The drawing of any object that a command or a function returns. Raises TypeError for others."""
     from attnscope.comparison import Comparison
-    from attnscope.diagnostic import Diagnostic, Report
+    from attnscope.diagnostic import Diagnostic, Report, Survey
 
     if isinstance(obj, Comparison):
         from attnscope.render.compare import draw_comparison
@@ -122,6 +122,10 @@ def object_lines(style: Style, obj: object) -> Lines:
         from attnscope.render.reshape import draw_reshaping
 
         return draw_reshaping(style, obj)
+    if isinstance(obj, Survey):
+        from attnscope.render.survey import draw_survey
+
+        return draw_survey(style, obj)
     if isinstance(obj, Report):
         return report_lines(style, obj)
     if isinstance(obj, Diagnostic):
