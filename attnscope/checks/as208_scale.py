@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,13 +38,12 @@ import numpy as np
 from attnscope.checks.evidence import mask_sources
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import held
-from attnscope.checks.lineage import Lineage, contraction
 from attnscope.checks.maps import NOTHING, Map
 from attnscope.checks.places import num
+from attnscope.checks.scales import Scale, others_of, scale_of, scale_since
 from attnscope.checks.severity import Kind, severity
 from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
-from attnscope.ops.catalog import ADDED, FACTORS, FILLS, MOVES, PRODUCTS, SUMS
-from attnscope.recorder.capture import Product
+from attnscope.ops.catalog import PRODUCTS, SUMS
 
 CODE = "AS208"
 _DESIGNS = (
@@ -53,45 +51,47 @@ _DESIGNS = (
     "or `--ignore AS208` says so"
 )
 _ONE = "an explicit factor of 1 stands there: meant, as it seems"
-_HARMLESS = (
-    MOVES
-    | SUMS
-    | FILLS
-    | {"tanh", "nan_to_num", "softmax", "cat", "pad", "exp", "clamp", "minimum", "maximum"}
-)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """`found` is what q·k is multiplied by; `size` the number of terms that q·k sums; `factors` the single
-    ones that are not 1; `explicit` says that one stands there, be it 1."""
-
-    found: float
-    size: int
-    factors: tuple[tuple[float, int], ...]
-    event: int
-    explicit: bool = False
 
 
 def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     told = False
     for one in lab.maps:
         scale = scale_of(one, lab)
+        fault = None if scale is None or scale.right else _fault(scale, one, lab)
+        missing = (
+            fault is not None and scale is not None and math.isclose(abs(scale.found), 1.0, rel_tol=4e-3)
+        )
+        judged = None
+        if fault is not None and scale is not None:
+            judged = severity("scale missing" if missing else "scale wrong", meant(scale, one, lab))
+        if (scale is None or not scale.right) and judged != "error":
+            odd = _odd(one, lab)
+            if odd is not None:
+                scale, fault = odd
+                judged, missing = severity("scale of its own", ()), False
         if scale is None:
             continue
-        expected = scale.size**-0.5
-        close = math.isclose(scale.found, expected, rel_tol=1e-2)
-        fault = None if close else _fault(scale, one, lab)
-        missing = fault is not None and math.isclose(abs(scale.found), 1.0, rel_tol=4e-3)
-        proof = "scale missing" if missing else "scale wrong"
-        judged = None if fault is None else severity(proof, meant(scale, one, lab))
         if not told or judged is not None:
-            shown = f"{num(scale.found)}; 1/√{scale.size} is {num(expected)}"
+            shown = f"{num(scale.found)}; 1/√{scale.size} is {num(scale.size**-0.5)}"
             yield Tried("scale", shown, judged is None)
             told = True
         if fault is not None and judged is not None:
             yield _finding(lab, scale, one, fault, judged, missing)
             return
+
+
+def _odd(one: Map, lab: Lab) -> tuple[Scale, tuple[str, str, str]] | None:
+    """An attention that scales otherwise than all its equals do, and the message, label and help for it."""
+    scale, others = scale_since(one, lab), others_of(one, lab)
+    if scale is None or others is None:
+        return None
+    rest = f"{others.number} other attentions like it"
+    said = (
+        f"scores are scaled by {num(scale.found)}, those of {rest} by {num(others.found)}",
+        "scaled here" if scale.explicit else "the scores are not scaled",
+        f"scale as the others do: by {num(others.found)}",
+    )
+    return scale, said
 
 
 def _finding(
@@ -119,70 +119,6 @@ def _evidence(scale: Scale, one: Map, lab: Lab) -> tuple[tuple[str, ...], ...]:
     if scores is not None and scores.numel() > 1:
         rows.append(("spread of the scores", num(float(scores.double().std()))))
     return tuple(rows)
-
-
-def scale_of(one: Map, lab: Lab) -> Scale | None:
-    """By what an attention scales q·k since the projections; None where that is learned, normed or
-    unclear."""
-    found, lineage = one.found, lab.lineage
-    product = found.product
-    if product is None or found.source == "mha" or one.along_keys is False:
-        return None
-    event = lineage.events[product.event]
-    left, right = lineage.gain(product.left), lineage.gain(product.right)
-    if left.factor is None or right.factor is None or left.normed or right.normed:
-        return None
-    factors = [*left.parts, *right.parts]
-    value = left.factor * right.factor
-    if found.source == "sdpa":
-        given = event.kwargs.get("scale")
-        size = lineage.shape(product.left)[-1]
-        inner = float(given) if isinstance(given, int | float) else size**-0.5
-        if given is not None and not isinstance(given, int | float):
-            return None
-        explicit = given is not None or _explicit(lineage, product)
-        return Scale(value * inner, size, (*factors, (inner, product.event)), product.event, explicit)
-    if event.op.name not in PRODUCTS - {"tensordot"}:
-        return None
-    refs = lineage.refs(event)
-    shapes = [lineage.shape(ref) for ref in (refs[-2:] if event.op.name in ADDED else refs)]
-    size_ = contraction(event, shapes)
-    if not size_ or size_ < 2:
-        return None
-    if event.op.name in ADDED:
-        alpha = event.kwargs.get("alpha", 1)
-        if not isinstance(alpha, int | float):
-            return None
-        value *= alpha
-        if alpha != 1:
-            factors.append((float(alpha), product.event))
-    if len(lineage.products_into(found.input_serial)) != 1:
-        return None
-    path = lineage.score_path(found)
-    if path is None:
-        return None
-    explicit = _explicit(lineage, product)
-    for index in path:
-        step = lineage.events[index]
-        name = step.op.name.rstrip("_")
-        if name in _HARMLESS:
-            continue
-        active = [ref for ref in lineage.refs(step) if lineage._from(ref, product.event)]
-        if name not in FACTORS or len(active) != 1:
-            return None
-        scaled = lineage.scalar(step, active[0])
-        if scaled is None or scaled[1]:
-            return None
-        value *= scaled[0]
-        explicit = True
-        if not math.isclose(scaled[0], 1.0):
-            factors.append((scaled[0], index))
-    return Scale(value, size_, tuple(factors), product.event, explicit)
-
-
-def _explicit(lineage: Lineage, product: Product) -> bool:
-    """Whether a number multiplies queries or keys on their way into the product."""
-    return lineage.gain(product.left).explicit or lineage.gain(product.right).explicit
 
 
 def _fault(scale: Scale, one: Map, lab: Lab) -> tuple[str, str, str] | None:
@@ -259,13 +195,11 @@ def meant(scale: Scale, one: Map, lab: Lab) -> set[Kind]:
 def _alone(scale: Scale, lab: Lab) -> bool:
     """Whether every other attention of the target that can be judged is scaled by its 1/√D: an explicit
     factor of 1 is then no design."""
-    whole: Lab | None = lab.subject.part.whole if lab.subject.part is not None else None
-    if whole is None:
-        return False
-    scales = [found for one in whole.maps if (found := scale_of(one, whole)) is not None]
+    part = lab.subject.part
+    whole: Lab = part.whole if part is not None and part.whole is not None else lab
+    scales = [found for one in whole.all_maps if (found := scale_of(one, whole)) is not None]
     others = [one for one in scales if not math.isclose(one.found, scale.found, rel_tol=1e-2)]
-    right = all(math.isclose(one.found, one.size**-0.5, rel_tol=1e-2) for one in others)
-    return right and 2 * len(others) > len(scales)
+    return all(one.right for one in others) and 2 * len(others) > len(scales)
 
 
 def added(one: Map, lab: Lab) -> set[Kind]:

@@ -279,6 +279,7 @@ def part_subject(lab: Lab, one: Owned, given: tuple[tuple[Any, ...], dict[str, A
         tokens=main,
         together=together,
         owned=frozenset(order.index(m.number) for m in one.maps),
+        numbers=tuple(order),
         siblings=siblings_of(lab, one.maps, one.kind, kinds(lab)),
         whole=lab,
     )

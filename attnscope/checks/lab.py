@@ -20,7 +20,7 @@ from attnscope.checks.budget import Budget
 from attnscope.checks.lineage import Lineage
 from attnscope.checks.living import enliven, is_garbage, named, parameters
 from attnscope.checks.maps import NOTHING, Map, build_maps
-from attnscope.checks.roles import together
+from attnscope.checks.roles import is_table_of_angles, together
 from attnscope.checks.subject import Outcome, Subject, parts
 from attnscope.recorder.capture import Capture
 from attnscope.recorder.record import Recording
@@ -212,7 +212,14 @@ class Lab:
 
     @cached_property
     def lineage(self) -> Lineage:
-        return Lineage(self.recording)
+        given = self.exact.arguments
+        angles = (
+            serial
+            for name, serial in self.recording.arguments
+            if isinstance(value := given.get(name), Tensor)
+            and is_table_of_angles(value.detach().cpu().numpy())
+        )
+        return Lineage(self.recording, frozenset(angles))
 
     @cached_property
     def all_maps(self) -> list[Map]:

@@ -4,7 +4,7 @@ shows."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,8 @@ class Gain:
 
     `factor` is None where it cannot be told (a norm, a learned or per-head scale in between); `parts` are the
     single factors with the event of each; `anchors` are the events that the way back ends at;
-    `explicit` says that a number multiplies on the way, be it 1.
+    `explicit` says that a number multiplies on the way, be it 1. `since` is the factor since the anchor, or
+    since the last norm on the way.
     """
 
     factor: float | None
@@ -35,13 +36,16 @@ class Gain:
     learned: bool = False
     normed: bool = False
     explicit: bool = False
+    since: float | None = 1.0
 
 
 @dataclass
 class Lineage:
-    """Who made what in one recording (which was run with `values=True`)."""
+    """Who made what in one recording (which was run with `values=True`); `angles` are arguments that hold
+    cosines and sines."""
 
     recording: Recording
+    angles: frozenset[int] = frozenset()
     _gains: dict[int, Gain] = field(default_factory=dict)
     _offspring: dict[int, set[int]] = field(default_factory=dict)
 
@@ -73,7 +77,15 @@ class Lineage:
     @cached_property
     def active(self) -> set[int]:
         """Serials that descend from an argument of the module."""
-        active = {serial for _, serial in self.recording.arguments}
+        return self._from_arguments(frozenset())
+
+    @cached_property
+    def carried(self) -> set[int]:
+        """Serials that descend from an argument of the module that is more than a table of angles."""
+        return self._from_arguments(self.angles) if self.angles else self.active
+
+    def _from_arguments(self, without: frozenset[int]) -> set[int]:
+        active = {serial for _, serial in self.recording.arguments} - without
         for event in self.events:
             if event.op.name in FRESH:
                 continue
@@ -134,7 +146,7 @@ class Lineage:
         """The scalar by which a tensor differs from what its projection gave."""
         known = self._gains.get(serial)
         if known is None:
-            self._gains[serial] = Gain(None)  # a cycle cannot be, but a guard costs nothing
+            self._gains[serial] = Gain(None, since=None)  # a cycle cannot be, but a guard costs nothing
             known = self._gains[serial] = self._gain(serial)
         return known
 
@@ -149,7 +161,7 @@ class Lineage:
         if name in SOURCES:
             return Gain(1.0, anchors=frozenset({index}))
         refs = self.refs(event)
-        active = [ref for ref in refs if ref in self.active]
+        active = [ref for ref in refs if ref in self.carried]
         if not active:
             return Gain(1.0, anchors=frozenset({index}))
         if name in MOVES:
@@ -160,12 +172,12 @@ class Lineage:
                 before = self.gain(active[0])
                 factor, learned = scaled
                 if learned:
-                    return Gain(None, before.parts, before.anchors, learned=True, normed=before.normed)
-                whole = None if before.factor is None else before.factor * factor
+                    return replace(before, factor=None, learned=True)
                 part = ((factor, index),) if not math.isclose(factor, 1.0) else ()
                 return Gain(
-                    whole, (*before.parts, *part), before.anchors, before.learned, before.normed, True
-                )
+                    _times(before.factor, factor), (*before.parts, *part), before.anchors, before.learned,
+                    before.normed, True, _times(before.since, factor),
+                )  # fmt: skip
         if name == "neg":
             return self.gain(active[0])
         return self._measured(serial, index, active)
@@ -178,10 +190,10 @@ class Lineage:
         before = self.gain(start)
         inside, outside = self.value(start), self.value(serial)
         if inside is None or outside is None:
-            return Gain(None, before.parts, before.anchors, normed=before.normed)
+            return replace(before, factor=None, since=None)
         ratio = _size(outside) / max(_size(inside), 1e-300)
         if abs(ratio - 1.0) > 5e-3:
-            return Gain(None, before.parts, before.anchors, before.learned, normed=True)
+            return replace(before, factor=None, normed=True, since=1.0)
         return before
 
     def _gate(self, serial: int) -> int | None:
@@ -201,7 +213,7 @@ class Lineage:
             if name in SOURCES | NORMS:
                 return None
             for ref in self.refs(event):
-                if ref in self.active:
+                if ref in self.carried:
                     serials.add(ref)
                     if ref not in self.producer:
                         return None
@@ -213,7 +225,7 @@ class Lineage:
                 one = self.events[next(iter(sources))]
                 # Several parts of one split: what was split is the gate.
                 if one.op.name in MOVES:
-                    parents = [ref for ref in self.refs(one) if ref in self.active]
+                    parents = [ref for ref in self.refs(one) if ref in self.carried]
                     return parents[0] if parents else None
         return None
 
@@ -354,6 +366,10 @@ def contraction(event: Event, shapes: list[tuple[int, ...]]) -> int | None:
         letters = zip(spread(equation.inputs[0], len(shapes[0])), shapes[0], strict=True)
         return math.prod(size for letter, size in letters if letter in equation.summed)
     return shapes[0][-1] if shapes and shapes[0] else None
+
+
+def _times(before: float | None, factor: float) -> float | None:
+    return None if before is None else before * factor
 
 
 def _size(array: Any) -> float:

@@ -23,7 +23,7 @@ from attnscope.checks.leaks import SMALL
 from attnscope.checks.lineage import Lineage
 from attnscope.checks.maps import Map
 from attnscope.checks.roles import serial_of
-from attnscope.checks.sequences import tokens_of
+from attnscope.checks.sequences import beside, tokens_of
 from attnscope.ops.catalog import CASTS, COMPARISONS, LIKES, REDUCTIONS, SOURCES, plain
 from attnscope.sandbox.state import seeded
 
@@ -257,12 +257,12 @@ def attentions(padded: Padded) -> dict[int, Seen]:
     found: dict[int, Seen] = {}
     for one in padded.lab.all_maps:
         weights = one.bhts("applied")
-        if weights is None or keys_of(padded.lab, one) != {padded.name}:
+        if weights is None or not beside(padded.lab, padded.name, keys_of(padded.lab, one)):
             continue
         if weights.shape[-1] != padded.pads.shape[1] or weights.shape[0] != padded.pads.shape[0]:
             continue
         product = one.found.product
-        own = product is not None and tokens_of(padded.lab, product.left) == {padded.name}
+        own = product is not None and beside(padded.lab, padded.name, tokens_of(padded.lab, product.left))
         found[one.number] = _seen(np.nan_to_num(np.abs(weights)), padded.pads, own)
     return found
 

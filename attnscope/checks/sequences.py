@@ -49,6 +49,16 @@ def tokens_of(lab: Lab, serial: int) -> frozenset[str]:
     return lab.once(_Tokens).of(lab, serial)
 
 
+def beside(lab: Lab, name: str, names: frozenset[str]) -> bool:
+    """Whether these arguments are that one, and at most what is given beside its tokens, one for one:
+    segments, places."""
+    arguments, axes = lab.exact.arguments, lab.exact.axes
+    sizes, order = arguments[name].shape[:2], axes[name][:2]
+    return name in names and all(
+        arguments[other].shape[:2] == sizes and axes.get(other, ())[:2] == order for other in names
+    )
+
+
 class _Tokens:
     """The arguments whose tokens tensors have, each worked out once."""
 

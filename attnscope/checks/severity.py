@@ -68,6 +68,8 @@ ROWS: tuple[Row, ...] = (
         " purpose", instead={"factor": "note", "given bias": "note", "raw": "note", "bias": None}),
     Row("scale wrong", "error", "a factor that is another formula than 1/√D was meant to be it",
         instead={"raw": "note"}),
+    Row("scale of its own", "error",
+        "no design scales one attention of a stack otherwise than all its equals"),
     Row("no effect", "note", "what meets no score may be for something else than attention",
         frozenset({"scores"}), {"guessed": "note"}),
     Row("never read", "error", "a second sequence that is asked for and never read"),

@@ -67,8 +67,8 @@ class Part:
     the queries' tokens, `cross` from another sequence, `encoder` from the queries' tokens in a target whose
     other attentions look at them as a second sequence. `tokens` is the argument that has the queries'
     tokens, `together` are all arguments that hold them. `owned` are the numbers, in order, of the attentions
-    of its run that are its own. `siblings` are those of the same kind over the same tokens. `whole` is the
-    lab of the target.
+    of its run that are its own, `numbers` what those of its run have in the target's. `siblings` are those
+    of the same kind over the same tokens. `whole` is the lab of the target.
     """
 
     path: str
@@ -77,6 +77,7 @@ class Part:
     tokens: str | None = None
     together: tuple[str, ...] = ()
     owned: frozenset[int] = frozenset()
+    numbers: tuple[int, ...] = ()
     siblings: tuple[Sibling, ...] = ()
     whole: Any = field(default=None, repr=False)
 

@@ -32,9 +32,11 @@ TABLE: dict[str, tuple[str | None, dict[str, str | None]]] = {
     "elsewhere": ("note", {"said": "error", "flag": "error", "triangle": "error", "siblings": "error"}),
     "scale missing": ("error", {"factor": "note", "bias": None, "given bias": "note", "raw": "note"}),
     "scale wrong": ("error", {"factor": "error", "bias": "error", "raw": "note"}),
+    "scale of its own": ("error", {}),
     "no effect": ("note", {"scores": "error", "guessed": "note"}),
     "never read": ("error", {}),
     "padding moves": ("note", {"scores": "error", "guessed": "note"}),
+    "padding seen": (None, {"scores": "error", "others hide": "error", "thrown away": "error"}),
     "text blocked": ("note", {"scores": "note", "guessed": "note"}),
 }  # fmt: skip
 

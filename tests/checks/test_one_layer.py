@@ -127,3 +127,37 @@ class Hands(nn.Module):
 
 def test_a_function_that_is_handed_over_calls_layers_in_their_mode() -> None:
     assert errors(Stack(Hands(), Hands()), causal=False) == []
+
+
+class Normed(nn.Module):
+    """Queries and keys are normed, and scaled by 1/√D or by what is said."""
+
+    def __init__(self, scale: float | None = None, norm: bool = True) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(styles.C, 3 * styles.C)
+        self.norm = nn.LayerNorm(styles.D) if norm else nn.Identity()
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (styles.heads(u) for u in self.qkv(x).chunk(3, -1))
+        q, k = self.norm(q), self.norm(k)
+        return styles.merged(F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale))
+
+
+@pytest.mark.parametrize(
+    ("layers", "found"),
+    [
+        ([Normed(), Normed(), Normed(), Normed(1.0)], [("AS208", "layers.3")]),
+        ([Normed(1.0), Normed(1.0), Normed(0.2), Normed(1.0)], [("AS208", "layers.2")]),
+        (
+            [Normed(norm=False), Normed(1 / styles.D, norm=False), *[Normed(norm=False)] * 2],
+            [("AS208", "layers.1")],
+        ),
+        ([Normed(1.0)] * 3, []),
+        ([Normed(1.0), Normed(0.2), Normed(0.4), Normed(0.8)], []),
+        ([Normed(), Normed(norm=False), Normed(1.0), Normed(1 / styles.D, norm=False)], []),
+    ],
+    ids=["one", "other", "mup", "all one", "by depth", "two kinds"],
+)
+def test_a_scale_of_its_own(layers: list[nn.Module], found: list[tuple[str, str]]) -> None:
+    assert errors(Stack(*layers)) == found
