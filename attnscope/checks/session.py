@@ -22,6 +22,7 @@ from attnscope.diagnostic import Diagnostic, Report, Tried
 from attnscope.errors import UsageError
 from attnscope.ignores import settled
 from attnscope.loader import construct
+from attnscope.sandbox.guard import preserved
 from attnscope.schema import ModelInfo
 from attnscope.selection import selection
 from attnscope.targets import Prepared, Request, prepare
@@ -147,7 +148,8 @@ def check_subject(
 ) -> Report:
     """Run all phases and experiments on one subject."""
     lab = Lab(subject)
-    made = judge(lab, wanted, progress or (lambda what: None))
+    with preserved(subject.module, (*subject.args, *subject.kwargs.values())):  # where no copy can be made
+        made = judge(lab, wanted, progress or (lambda what: None))
     _say(progress, "")
     title = subject.title or type(subject.module).__name__
     found = [one.finding for one in made.findings]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from attnscope.sandbox.copying import cloned, copied
-from attnscope.sandbox.guard import walk
+from attnscope.sandbox.guard import preserved, walk
 from attnscope.sandbox.state import quiet, seeded
 from attnscope.sandbox.tensors import first_tensor, tree_map
 from attnscope.schema import Span
@@ -167,10 +167,12 @@ class Subject:
         """Call a copy of the module (or the given one as it is, with `fresh` false) once."""
         called = self.with_arguments(values) if values else self
         target = module if module is not None else self.module
+        kept: Any = nullcontext()
         if fresh:
             copy = copied(target)
+            kept = preserved(target, (*called.args, *called.kwargs.values())) if copy is None else kept
             target = target if copy is None else copy  # a module may define what its truth is
-        with quiet(self.environment), seeded(seed), torch.set_grad_enabled(grad):
+        with kept, quiet(self.environment), seeded(seed), torch.set_grad_enabled(grad):
             try:
                 target.train(train)
                 result = target(*cloned(called.args), **cloned(dict(called.kwargs)))
@@ -196,6 +198,7 @@ def names_of(module: nn.Module, number: int) -> tuple[str, ...]:
 
 
 def _doubled(value: Tensor) -> Tensor:
+    value = value.detach()
     if value.is_floating_point():
         return widened(value)
     return value.to(torch.complex128) if value.is_complex() else value

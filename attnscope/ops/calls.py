@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -20,10 +20,11 @@ class Op:
     `name` is canonical (`matmul` for `@`, `getitem`, `mul` …). `memory` says whether the result can share
     its input's storage (`view`), never does (`new`) or is its input (`in-place`); `copies`, whether it
     holds the same elements moved elsewhere; `writes`, whether it writes into its first argument (or into
-    `out=`); `sizes`, whether it only tells a shape; `functional`, whether it is a layer's own function
-    rather than glue. `careful`: there is something to do before the call. `reenter` marks Python
-    functions of PyTorch's that can be opened; `opened` is then the function to call. `always`:
-    the result is a view whatever the arguments. `reflected`: its arguments come in the other order (`3 - x`).
+    `out=`); `hidden`, whether it may write into arguments that its name does not speak of; `sizes`, whether
+    it only tells a shape; `functional`, whether it is a layer's own function rather than glue. `careful`:
+    there is something to do before the call. `reenter` marks Python functions of PyTorch's that can be
+    opened; `opened` is then the function to call. `always`: the result is a view whatever the arguments.
+    `reflected`: its arguments come in the other order (`3 - x`).
     """
 
     name: str
@@ -31,6 +32,7 @@ class Op:
     copies: bool = False
     writes: bool = False
     out: bool = False
+    hidden: bool = False
     sizes: bool = False
     functional: bool = False
     reenter: bool = False
@@ -132,6 +134,7 @@ _COPIES = frozenset(
     bfloat16 long int bool type type_as tile flip roll cpu cuda ravel cast
     """.split()
 )
+_HIDDEN = frozenset("batch_norm instance_norm embedding embedding_bag".split())
 _SIZES = frozenset({"shape", "size", "len"})
 _GETTERS = frozenset({"T", "mT", "H", "mH", "data", "real", "imag", "grad"})
 
@@ -159,6 +162,18 @@ def writing(op: Op, kwargs: Mapping[str, Any]) -> Op:
             op, name=name, memory=IN_PLACE, writes=True, out=into, careful=True
         )
     return known
+
+
+def written(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments that a call writes into, or may: running statistics, rows that are scaled to a norm."""
+    if op.out:
+        return [kwargs.get("out")]
+    if not op.hidden:
+        return [args[0]] if args else list(kwargs.values())
+    if not op.name.startswith("embedding"):
+        return [*args[1:], *kwargs.values()]
+    norm = kwargs.get("max_norm", args[3] if len(args) > 3 else None)
+    return [] if norm is None else [*args[:2], kwargs.get("weight")]
 
 
 def _describe(func: Any) -> Op:
@@ -191,7 +206,8 @@ def _describe(func: Any) -> Op:
         sizes=canonical in _SIZES,
         functional=_is_functional(func, canonical),
         reenter=reenter,
-        careful=writes or reenter,
+        hidden=canonical in _HIDDEN,
+        careful=writes or reenter or canonical in _HIDDEN,
         always=canonical in _ALWAYS_VIEW,
         reflected=name in _REFLECTED,
         opened=_opened(func) if reenter else func,

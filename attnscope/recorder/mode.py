@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from attnscope.ops.calls import KNOWN, VIEW, Op, op_of, writing
+from attnscope.ops.calls import KNOWN, VIEW, Op, op_of, writing, written
 from attnscope.recorder.recording import Event, Recording
 from attnscope.recorder.tensors import Ref, facts_of, strides_of, to_numpy
 from attnscope.sandbox.guard import Guard
@@ -304,10 +304,10 @@ class Recorder(TorchFunctionMode):
         if op.reenter and (self._inner or self._capture is not None):
             return self._enter(op, func, args, kwargs)
         before: Any = None
-        written = kwargs.get("out") if op.out else (args[0] if args else None)
+        changed = [tensor for value in written(op, args, kwargs) for tensor in _tensors_of(value)]
         try:
             before = (self._freeze_all(args), dict(self._freeze_named(kwargs)))
-            for tensor in _tensors_of(written):
+            for tensor in changed:
                 if self._capture is not None:
                     self._capture.before_write(tensor)
                 if self.guard is not None:
@@ -320,7 +320,7 @@ class Recorder(TorchFunctionMode):
         except BaseException as error:
             self._note_failure(op, args, kwargs, error)
             raise
-        tensors = _tensors_of(result) or _tensors_of(written)
+        tensors = _tensors_of(result) or (() if op.hidden else tuple(changed))
         if tensors and before is not None:
             self._note(op, args, kwargs, result, tensors, before)
         return result

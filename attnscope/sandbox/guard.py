@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from operator import is_
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.hooks import RemovableHandle
 
 from attnscope.sandbox.state import global_state
@@ -30,6 +33,7 @@ class Guard:
 
     def __init__(self, watched: Iterable[Tensor]) -> None:
         self._watched = list(watched)
+        self._leaves = [(x, x.requires_grad, x.grad) for x in self._watched if x.is_leaf]
         self._by_storage: dict[int, list[Tensor]] | None = None
         self._saved: list[tuple[Tensor, Tensor, Tensor]] = []
         self._done: set[int] = set()
@@ -62,9 +66,15 @@ class Guard:
                     moved = storage_of(tensor) != storage_of(data)
                     if moved or tensor.shape != data.shape or tensor.stride() != data.stride():
                         tensor.data = data
+            for leaf, requires_grad, grad in self._leaves:
+                if leaf.is_leaf and leaf.requires_grad is not requires_grad:
+                    leaf.requires_grad_(requires_grad)
+                if leaf.grad is not grad:
+                    leaf.grad = grad
 
 
-_ATOM, _TENSOR, _OWN, _LIBRARY, _DICT, _LIST, _TUPLE, _OBJECT = range(8)
+_ATOM, _TENSOR, _OWN, _LIBRARY, _DICT, _LIST, _TUPLE, _OBJECT, _BYTES, _GENERATOR = range(10)
+_MOST_BYTES = 1 << 20  # what is larger and no tensor is not copied at each run
 
 
 def _sort(kind: type) -> int:
@@ -79,7 +89,13 @@ def _sort(kind: type) -> int:
         return _LIST
     if issubclass(kind, tuple):
         return _TUPLE
-    if issubclass(kind, type) or kind.__module__.split(".", 1)[0] in _FOREIGN:
+    if issubclass(kind, bytearray) or _is_array(kind):
+        return _BYTES
+    if issubclass(kind, torch.Generator | random.Random) or hasattr(kind, "bit_generator"):
+        return _GENERATOR
+    if issubclass(kind, SimpleNamespace):
+        return _OBJECT
+    if issubclass(kind, type) or str(kind.__module__).split(".", 1)[0] in _FOREIGN:
         return _ATOM
     return _OBJECT
 
@@ -89,13 +105,13 @@ class _Kept:
 
     def __init__(self) -> None:
         self.watched: list[Tensor] = []
-        self.norms: list[Tensor] = []
         self._tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._libraries: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._empty: list[Any] = []
         self._others: list[tuple[Any, list[Any]]] = []
         self._seen: set[int] = set()
         self._sorts: dict[type, int] = {}
+        self._undo: list[Callable[[], Any]] = []
         self._next_hook = RemovableHandle.next_id
 
     def keep(self, value: Any, depth: int = 0) -> None:
@@ -113,7 +129,7 @@ class _Kept:
             return
         self._seen.add(id(value))
         if sort == _LIBRARY:
-            self._library(kind, value.__dict__, depth)
+            self._library(value.__dict__, depth)
         elif sort == _OWN:
             self._own(vars(value), depth)
         elif sort == _DICT:
@@ -125,10 +141,29 @@ class _Kept:
             self._keep_all(items, depth)
         elif sort == _TUPLE:
             self._keep_all(tuple.__iter__(value), depth)
+        elif sort == _BYTES:
+            self._bytes(value)
+        elif sort == _GENERATOR:
+            self._undo.append(_rewinding(value))
         else:
-            state = _state_of(value)
-            if state:
-                self.keep(state, depth + 1)
+            self._object(value, depth)
+
+    def _bytes(self, value: Any) -> None:
+        if sys.getsizeof(value) <= _MOST_BYTES:
+            whole = slice(None) if isinstance(value, bytearray) else Ellipsis
+            self._undo.append(partial(type(value).__setitem__, value, whole, value.copy()))
+
+    def _object(self, value: Any, depth: int) -> None:
+        state = _state_of(value)
+        if state:
+            self.keep(state, depth + 1)
+        for name in _slots(type(value)):
+            try:
+                held = object.__getattribute__(value, name)
+            except AttributeError:  # not set
+                continue
+            self.keep(held, depth + 1)
+            self._undo.append(partial(object.__setattr__, value, name, held))
 
     def _keep_all(self, values: Iterable[Any], depth: int) -> None:
         for value in values:
@@ -152,7 +187,7 @@ class _Kept:
             else:
                 self.keep(value, depth + 1)
 
-    def _library(self, kind: type, state: dict[str, Any], depth: int) -> None:
+    def _library(self, state: dict[str, Any], depth: int) -> None:
         self._libraries.append((state, state.copy()))
         table = state.get("_parameters")
         if table:
@@ -161,8 +196,6 @@ class _Kept:
         table = state.get("_buffers")
         if table:
             self.keep(table)
-            if state.get("training") and issubclass(kind, _NormBase):
-                self.norms += [value for value in table.values() if value is not None]
         table = state.get("_modules")
         if table:
             self._tables.append((table, table.copy()))
@@ -194,6 +227,29 @@ class _Kept:
             if base.__len__(value) != len(items) or not all(map(is_, base.__iter__(value), items)):
                 base.clear(value)
                 (base.update if base is set else base.extend)(value, items)
+        for undo in self._undo:
+            undo()
+
+
+def _is_array(kind: type) -> bool:
+    numpy: Any = sys.modules.get("numpy")  # not imported: nothing is an array of it
+    return numpy is not None and issubclass(kind, numpy.ndarray)
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        names = vars(base).get("__slots__", ())
+        yield from (names,) if isinstance(names, str) else (x for x in names if x[:2] != "__")
+
+
+def _rewinding(generator: Any) -> Callable[[], Any]:
+    """What sets a random number generator of the module's own back to where it stands."""
+    if isinstance(generator, torch.Generator):
+        return partial(generator.set_state, generator.get_state())
+    if isinstance(generator, random.Random):
+        return partial(generator.setstate, generator.getstate())
+    source = generator.bit_generator
+    return partial(setattr, source, "state", source.state)
 
 
 def _base(value: Any) -> Any:
@@ -228,16 +284,13 @@ def preserved(module: nn.Module, inputs: Iterable[Any] = ()) -> Iterator[Guard]:
     """Everything inside may change the module, its inputs, RNG and global modes; none of it lasts.
 
     Buffers, parameters and inputs are copied only when a write into them is announced to the guard, since
-    a causal mask for a long context is large. PyTorch's batch norms write out of sight, into small buffers:
-    those are copied at once.
+    a causal mask for a long context is large.
     """
     kept = _Kept()
     kept.keep(module)
     for value in inputs:
         kept.keep(value)
     guard = Guard(kept.watched)
-    for buffer in kept.norms:
-        guard.save(buffer)
     with global_state():
         try:
             yield guard

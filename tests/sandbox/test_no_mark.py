@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 
+import attnscope
 from attnscope.recorder.capture import Capture
 from attnscope.recorder.record import record
 
@@ -267,3 +269,80 @@ def test_a_result_that_holds_itself_ends() -> None:
 
     recording = record(Circle(), (torch.ones(1),))
     assert recording.error is None and recording.result_serial is None
+
+
+class Slotted:
+    """Keeps its state in slots."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Unseen(nn.Module):
+    """Writes where no tensor operation of its own name does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(16, 16)
+        self.norm = type("Own", (nn.BatchNorm1d,), {})(5)
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("var", torch.ones(5))
+        self.table = nn.Embedding(5, 4, max_norm=0.1)
+        self.torch_draws, self.draws = torch.Generator(), random.Random(0)
+        self.numpy_draws = np.random.default_rng(0)
+        self.array, self.bytes = np.zeros(3), bytearray(b"abc")
+        self.spaced, self.slotted = SimpleNamespace(items=[1]), Slotted()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.batch_norm(self.norm(x), self.mean, self.var, training=True)
+        self.table(torch.tensor([1]))
+        nn.init.constant_(self.fc.bias, 1.0)
+        torch.relu_(input=self.fc.weight.data)
+        self.fc.requires_grad_(False)
+        self.fc.weight.grad = torch.ones_like(self.fc.weight)
+        torch.rand(1, generator=self.torch_draws), self.draws.random(), self.numpy_draws.random()
+        self.array += 1
+        self.bytes[0] = 0
+        self.spaced.items.append(2)
+        self.slotted.count += 1
+        x.requires_grad_()
+        return y
+
+    def facts(self) -> list[Any]:
+        found: list[Any] = [tensor.tolist() for tensor in self.state_dict().values()]
+        found += [(p.requires_grad, p.grad) for p in self.parameters()]
+        found += [self.torch_draws.get_state().tolist(), self.draws.getstate()]
+        found += [self.numpy_draws.bit_generator.state, self.array.tolist(), bytes(self.bytes)]
+        return [*found, list(self.spaced.items), self.slotted.count]
+
+
+def test_what_is_written_out_of_sight_comes_back() -> None:
+    module, x = Unseen(), torch.randn(X)
+    before = module.facts()
+    assert record(module, (x,)).error is None
+    for one, other in zip(module.facts(), before, strict=True):
+        assert one == other
+    assert not x.requires_grad
+
+
+class Uncopied(nn.Module):
+    """Says of itself that it is its own copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.drop = nn.Linear(16, 16), nn.Dropout(0.1)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Uncopied:
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop((x @ x.mT).softmax(-1) @ self.fc(x))
+
+
+def test_a_check_leaves_the_mode_of_what_cannot_be_copied_and_the_gradient_of_its_input() -> None:
+    module, x = Uncopied().train(), torch.randn(X).requires_grad_()
+    attnscope.check(module, x)
+    assert module.training and module.drop.training
+    assert x.grad is None and module.fc.weight.grad is None
