@@ -1,7 +1,8 @@
 """What `attnscope explain CODE` prints: the docstring of the file that finds the code, never imported.
 
 Each rule is one file whose docstring begins `AS101: …` and has the parts meaning, harm, `Example:` (an
-indented block of code) and `Cure:`. Neither torch nor the rule itself is imported.
+indented block of code) and `Cure:`, below which stands what changes in the example: a diff without line
+numbers, its places parted by an empty line. Neither torch nor the rule itself is imported.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ _TITLE = re.compile(r"\A\s*(AS\d{3}):\s*(.+)")
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One code: its title line, what it means (with why it is bad), an example's source, and the cure."""
+    """One code: its title line, what it means (with why it is bad), an example's source, the cure, and what
+    it changes in the example."""
 
     code: str
     title: str
     meaning: str
     example: str
     cure: str
+    change: str
     path: str
 
 
@@ -90,12 +93,14 @@ def _read(path: Path) -> Explanation:
     if title is None:
         raise ValueError(f"{path.name} has no title line")
     before, _, after = text[title.end() :].partition("\nExample:\n")
-    example, _, cure = after.partition("\nCure:")
+    example, _, end = after.partition("\nCure:")
+    cure, _, change = end.partition("\n\n")
     return Explanation(
         title[1],
         title[2].strip().rstrip("."),
         before.strip(),
         textwrap.dedent(example.strip("\n")).rstrip() + "\n",
         cure.strip(),
+        textwrap.dedent(change.strip("\n")),
         str(path),
     )

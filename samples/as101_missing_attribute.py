@@ -1,4 +1,4 @@
-"""AS101: the buffer is registered as `mask` and read as `bias`.
+"""AS101: an attribute is read that was never set.
 
 attnscope check samples/as101_missing_attribute.py:Broken --input "torch.randn(2, 6, 16)"
 """
@@ -8,40 +8,20 @@ from torch import nn
 
 
 class Broken(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
+        self.register_buffer("mask", torch.ones(8, 8).tril().view(1, 8, 8))
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.bias[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        scores = x @ x.transpose(-2, -1)
+        return scores.masked_fill(self.bias[:, :6, :6] == 0, float("-inf"))
 
 
 class Mended(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
+        self.register_buffer("mask", torch.ones(8, 8).tril().view(1, 8, 8))
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        scores = x @ x.transpose(-2, -1)
+        return scores.masked_fill(self.mask[:, :6, :6] == 0, float("-inf"))

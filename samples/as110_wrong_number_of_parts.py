@@ -1,47 +1,26 @@
-"""AS110: the layer makes two thirds of what q, k and v need.
+"""AS110: a split or an unpacking has another number of parts than the code expects.
 
 attnscope check samples/as110_wrong_number_of_parts.py:Broken --input "torch.randn(2, 6, 16)"
 """
 
-import torch
 from torch import nn
 
 
 class Broken(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 2 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
+        self.qkv = nn.Linear(16, 32)
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        q, k, v = self.qkv(x).split(16, dim=-1)
+        return q @ k.transpose(-2, -1) @ v
 
 
 class Mended(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
+        self.qkv = nn.Linear(16, 48)
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        q, k, v = self.qkv(x).split(16, dim=-1)
+        return q @ k.transpose(-2, -1) @ v

@@ -1,4 +1,4 @@
-"""AS112: the weights are merged and projected, not the context.
+"""AS112: a layer is given another number of features than it takes.
 
 attnscope check samples/as112_wrong_features.py:Broken --input "torch.randn(2, 6, 16)"
 """
@@ -8,40 +8,20 @@ from torch import nn
 
 
 class Broken(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
+        self.out = nn.Linear(16, 16)
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = weights.transpose(1, 2).reshape(b, t, -1)
-        return self.out(y)
+        weights = torch.softmax(x @ x.transpose(-2, -1), dim=-1)
+        return self.out(weights)
 
 
 class Mended(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
+        self.out = nn.Linear(16, 16)
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        weights = torch.softmax(x @ x.transpose(-2, -1), dim=-1)
+        return self.out(weights @ x)

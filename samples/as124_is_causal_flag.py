@@ -1,31 +1,26 @@
-"""AS124: `is_causal=True` without the mask that it is a hint about.
+"""AS124: `is_causal` and a mask contradict each other.
 
 attnscope check samples/as124_is_causal_flag.py:Broken --input "torch.randn(2, 6, 16)"
 """
 
-# The fault is meant.
-# ruff: noqa: F841
-
+import torch
 from torch import nn
 
 
 class Broken(nn.Module):
-    def __init__(self, dim=16, heads=2):
+    def __init__(self):
         super().__init__()
-        self.attn = nn.MultiheadAttention(dim, heads, batch_first=True)
+        self.attn = nn.MultiheadAttention(16, 2, batch_first=True)
 
     def forward(self, x):
-        mask = nn.Transformer.generate_square_subsequent_mask(x.size(1), device=x.device, dtype=x.dtype)
-        y, _ = self.attn(x, x, x, is_causal=True)
-        return y
+        return self.attn(x, x, x, is_causal=True)[0]
 
 
 class Mended(nn.Module):
-    def __init__(self, dim=16, heads=2):
+    def __init__(self):
         super().__init__()
-        self.attn = nn.MultiheadAttention(dim, heads, batch_first=True)
+        self.attn = nn.MultiheadAttention(16, 2, batch_first=True)
 
     def forward(self, x):
-        mask = nn.Transformer.generate_square_subsequent_mask(x.size(1), device=x.device, dtype=x.dtype)
-        y, _ = self.attn(x, x, x, attn_mask=mask, is_causal=True)
-        return y
+        mask = torch.ones(6, 6, device=x.device).triu(1).bool()
+        return self.attn(x, x, x, attn_mask=mask, is_causal=True)[0]

@@ -1,4 +1,4 @@
-"""AS125: `nn.MultiheadAttention` returns a tuple.
+"""AS125: None, a tuple or another thing stands where a tensor (or a layer) is needed.
 
 attnscope check samples/as125_not_a_tensor.py:Broken --input "torch.randn(2, 6, 16)"
 """
@@ -7,22 +7,20 @@ from torch import nn
 
 
 class Broken(nn.Module):
-    def __init__(self, dim=16, heads=2):
+    def __init__(self):
         super().__init__()
-        self.attn = nn.MultiheadAttention(dim, heads, batch_first=True)
+        self.attn = nn.MultiheadAttention(16, 2, batch_first=True)
 
     def forward(self, x):
-        mask = nn.Transformer.generate_square_subsequent_mask(x.size(1), device=x.device, dtype=x.dtype)
-        y = self.attn(x, x, x, attn_mask=mask, is_causal=True)
-        return y.flatten(2)
+        y = self.attn(x, x, x)
+        return y.view(2, 6, 16)
 
 
 class Mended(nn.Module):
-    def __init__(self, dim=16, heads=2):
+    def __init__(self):
         super().__init__()
-        self.attn = nn.MultiheadAttention(dim, heads, batch_first=True)
+        self.attn = nn.MultiheadAttention(16, 2, batch_first=True)
 
     def forward(self, x):
-        mask = nn.Transformer.generate_square_subsequent_mask(x.size(1), device=x.device, dtype=x.dtype)
-        y, _ = self.attn(x, x, x, attn_mask=mask, is_causal=True)
-        return y.flatten(2)
+        y, _ = self.attn(x, x, x)
+        return y.view(2, 6, 16)

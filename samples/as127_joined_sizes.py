@@ -1,4 +1,4 @@
-"""AS127: the cache is laid out as [B, T, H, D], the keys as [B, H, T, D].
+"""AS127: tensors that are joined differ in another axis than the one they are joined along.
 
 attnscope check samples/as127_joined_sizes.py:Broken --input "torch.randn(2, 6, 16)"
 """
@@ -8,44 +8,12 @@ from torch import nn
 
 
 class Broken(nn.Module):
-    def __init__(self, dim=16, heads=2, context=16):
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
-
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        past = torch.zeros(b, 3, self.heads, c // self.heads, device=x.device)
-        k, v = torch.cat([past, k], dim=2), torch.cat([past, v], dim=2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[3 : t + 3, : t + 3], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        past = torch.zeros(2, 4, 16, device=x.device)
+        return torch.cat([past, x], dim=-1)
 
 
 class Mended(nn.Module):
-    def __init__(self, dim=16, heads=2, context=16):
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
-
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        past = torch.zeros(b, self.heads, 3, c // self.heads, device=x.device)
-        k, v = torch.cat([past, k], dim=2), torch.cat([past, v], dim=2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[3 : t + 3, : t + 3], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        past = torch.zeros(2, 4, 16, device=x.device)
+        return torch.cat([past, x], dim=1)

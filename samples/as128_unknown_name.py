@@ -1,50 +1,18 @@
-"""AS128: a variable is set under one name and read under another.
+"""AS128: a name is used that does not exist there.
 
 attnscope check samples/as128_unknown_name.py:Broken --input "torch.randn(2, 6, 16)"
 """
 
-# The fault is meant.
-# ruff: noqa: F821, F841
-
-import torch
 from torch import nn
 
 
 class Broken(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
-
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        score = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        scale = x.size(-1) ** -0.5
+        return x * scal
 
 
 class Mended(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
-
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        scale = x.size(-1) ** -0.5
+        return x * scale

@@ -1,64 +1,29 @@
-"""AS131: weights that are kept as [in, out] are loaded into `nn.Linear`.
+"""AS131: the weights in a state dict are transposed.
 
 attnscope check samples/as131_load_transposed.py:Broken --input "torch.randn(2, 6, 16)"
 """
-
-# The fault is meant.
-# ruff: noqa: C416
 
 import torch
 from torch import nn
 
 
-def checkpoint():
-    """Weights as GPT-2's Conv1D layers keep them: [in, out]."""
-    return {
-        "qkv.weight": torch.zeros(16, 48),
-        "qkv.bias": torch.zeros(48),
-        "out.weight": torch.zeros(16, 16),
-        "out.bias": torch.zeros(16),
-    }
-
-
 class Broken(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        weights = {name: w for name, w in checkpoint().items()}
+        self.qkv = nn.Linear(16, 48)
+        weights = {"qkv.weight": torch.zeros(16, 48), "qkv.bias": torch.zeros(48)}
         self.load_state_dict(weights)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        return self.qkv(x)
 
 
 class Mended(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        weights = {name: w.t() if name.endswith("weight") else w for name, w in checkpoint().items()}
-        self.load_state_dict(weights)
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
+        self.qkv = nn.Linear(16, 48)
+        weights = {"qkv.weight": torch.zeros(16, 48), "qkv.bias": torch.zeros(48)}
+        self.load_state_dict({name: w.t() for name, w in weights.items()})
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        return self.qkv(x)

@@ -1,4 +1,4 @@
-"""AS132: the checkpoint belongs to a module of another width.
+"""AS132: tensors in a state dict have other sizes than in the module.
 
 attnscope check samples/as132_load_sizes.py:Broken --input "torch.randn(2, 6, 16)"
 """
@@ -7,53 +7,21 @@ import torch
 from torch import nn
 
 
-def checkpoint():
-    """Weights of a module with 16 channels."""
-    return {
-        "qkv.weight": torch.zeros(48, 16),
-        "qkv.bias": torch.zeros(48),
-        "out.weight": torch.zeros(16, 16),
-        "out.bias": torch.zeros(16),
-    }
-
-
 class Broken(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 2 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.load_state_dict(checkpoint())
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
+        self.register_buffer("mask", torch.ones(8, 8).tril())
+        self.load_state_dict({"mask": torch.ones(16, 16).tril()})
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        return x
 
 
 class Mended(nn.Module):
-    def __init__(self, dim=16, heads=2, context=8):
+    def __init__(self):
         super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
-        self.load_state_dict(checkpoint())
-        self.register_buffer("mask", torch.ones(context, context).tril().bool())
+        self.register_buffer("mask", torch.ones(16, 16).tril())
+        self.load_state_dict({"mask": torch.ones(16, 16).tril()})
 
     def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = self.qkv(x).split(c, dim=-1)
-        q = q.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
-        scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        weights = scores.masked_fill(~self.mask[:t, :t], float("-inf")).softmax(dim=-1)
-        y = (weights @ v).transpose(1, 2).reshape(b, t, c)
-        return self.out(y)
+        return x

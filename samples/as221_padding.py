@@ -1,7 +1,9 @@
-"""AS221: padding moves what is not padding.
+r"""AS221: padding moves what is not padding.
 
-attnscope check samples/as221_padding.py:Broken --no-causal --input "torch.randn(2, 6, 16)" \
-    --input "keep=torch.arange(6) < torch.tensor([[3], [6]])"
+attnscope check samples/as221_padding.py:Broken \
+    --input "x=torch.randn(2, 6, 16)" \
+    --input "keep=torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]]).bool()" \
+    --no-causal
 """
 
 from torch import nn

@@ -1,6 +1,8 @@
-"""AS223: numbers overflow in the type that is used.
+r"""AS223: numbers overflow in the type that is used.
 
-attnscope check samples/as223_overflow.py:Broken --input "torch.randn(2, 6, 16)" --dtype float16
+attnscope check samples/as223_overflow.py:Broken \
+    --input "torch.randn(2, 6, 16, dtype=torch.float16)" \
+    --dtype float16
 """
 
 import torch

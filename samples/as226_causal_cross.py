@@ -1,11 +1,12 @@
-"""AS226: a causal triangle lies over a second sequence.
+r"""AS226: a causal triangle lies over a second sequence.
 
-attnscope check samples/as226_causal_cross.py:Broken --input "x=torch.randn(2, 6, 16)" \
+attnscope check samples/as226_causal_cross.py:Broken \
+    --input "x=torch.randn(2, 6, 16)" \
     --input "memory=torch.randn(2, 5, 16)"
 """
 
-import torch
 from torch import nn
+from torch.nn import functional as F
 
 
 class Broken(nn.Module):
@@ -17,10 +18,8 @@ class Broken(nn.Module):
         b, t, c = x.shape
         q = self.q(x).view(b, t, 2, 8).transpose(1, 2)
         k, v = (u.view(b, -1, 2, 8).transpose(1, 2) for u in self.kv(memory).chunk(2, -1))
-        scores = q @ k.transpose(-2, -1) / 8**0.5
-        late = torch.ones(t, k.shape[2], device=x.device).triu(1).bool()
-        weights = scores.masked_fill(late, float("-inf")).softmax(-1)
-        return (weights @ v).transpose(1, 2).reshape(b, t, c)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return y.transpose(1, 2).reshape(b, t, c)
 
 
 class Mended(nn.Module):
@@ -32,5 +31,5 @@ class Mended(nn.Module):
         b, t, c = x.shape
         q = self.q(x).view(b, t, 2, 8).transpose(1, 2)
         k, v = (u.view(b, -1, 2, 8).transpose(1, 2) for u in self.kv(memory).chunk(2, -1))
-        weights = (q @ k.transpose(-2, -1) / 8**0.5).softmax(-1)
-        return (weights @ v).transpose(1, 2).reshape(b, t, c)
+        y = F.scaled_dot_product_attention(q, k, v)
+        return y.transpose(1, 2).reshape(b, t, c)

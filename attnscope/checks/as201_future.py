@@ -27,6 +27,9 @@ Example:
 Cure: `tril()` with diagonal 0 lets a token see itself and the past, `triu(1)` is what to block. Where
 there is no mask at all, pass `is_causal=True` or fill the scores above the diagonal with `-inf` before
 the softmax. If the module is meant to see everything, say `--no-causal`.
+
+    - visible = torch.ones(t, t, dtype=torch.bool, device=x.device).tril(diagonal=1)
+    + visible = torch.ones(t, t, dtype=torch.bool, device=x.device).tril(diagonal=0)
 """
 
 from __future__ import annotations

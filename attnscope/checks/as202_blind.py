@@ -24,6 +24,9 @@ Example:
 
 Cure: look at the mask that is really applied (`attnscope trace … --show mask`): each row should allow the
 token itself and those before it.
+
+    - scores = scores.masked_fill(torch.eye(t, device=x.device) == 0, float("-inf"))
+    + scores = scores.masked_fill(torch.ones(t, t, device=x.device).tril() == 0, float("-inf"))
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ Example:
             return y.transpose(1, 2).reshape(b, t, c)
 
 Cure: hand over the opposite: `attn_mask=~blocked`, or `masked_fill(~allowed, -inf)`.
+
+    - y = F.scaled_dot_product_attention(q, k, v, attn_mask=blocked)
+    + y = F.scaled_dot_product_attention(q, k, v, attn_mask=~blocked)
 """
 
 from __future__ import annotations

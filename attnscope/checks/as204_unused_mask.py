@@ -23,6 +23,9 @@ Example:
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: keep the result (`scores = scores.masked_fill(…)`), or fill in place with `masked_fill_`.
+
+    - scores.masked_fill(torch.ones(t, t, device=x.device).triu(1).bool(), float("-inf"))
+    + scores = scores.masked_fill(torch.ones(t, t, device=x.device).triu(1).bool(), float("-inf"))
 """
 
 from __future__ import annotations

@@ -23,6 +23,10 @@ Example:
             return (weights @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: mask the scores before the softmax, with -inf; or divide each row by its sum afterwards.
+
+    - weights = (q @ k.transpose(-2, -1) / 8**0.5).softmax(-1) * keep
+    + scores = q @ k.transpose(-2, -1) / 8**0.5
+    + weights = scores.masked_fill(keep == 0, float("-inf")).softmax(-1)
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ Example:
 
 Cure: `scores.masked_fill(keep == 0, float("-inf"))`; leave each query at least one key, or take what is
 padded out of the loss and out of the batch.
+
+    - scores = q @ k.transpose(-2, -1) / 8**0.5 + (1.0 - keep) * float("-inf")
+    + scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(keep == 0, float("-inf"))
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ Example:
             return (scores.softmax(dim=2) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: `softmax(dim=-1)`: the keys are the last axis of the scores, whatever their rank.
+
+    - return (scores.softmax(dim=2) @ v).transpose(1, 2).reshape(b, t, c)
+    + return (scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(b, t, c)
 """
 
 from __future__ import annotations

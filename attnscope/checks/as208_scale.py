@@ -25,6 +25,9 @@ Example:
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: divide `q @ kᵀ` once by the square root of the size that it sums over: the head dimension.
+
+    - scores = (q @ k.transpose(-2, -1)).masked_fill(
+    + scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(
 """
 
 from __future__ import annotations

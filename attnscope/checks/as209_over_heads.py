@@ -10,6 +10,8 @@ Example:
     import torch
     from torch import nn
 
+    causal = False
+
     class Example(nn.Module):
         def __init__(self):
             super().__init__()
@@ -24,6 +26,12 @@ Example:
 
 Cure: `transpose(1, 2)` before the product, so that the last two axes are tokens and channels of one head, and
 back after it.
+
+    - q, k, v = (f(x).view(b, t, heads, c // heads) for f in (self.q, self.k, self.v))
+    + q, k, v = (f(x).view(b, t, heads, c // heads).transpose(1, 2) for f in (self.q, self.k, self.v))
+
+    - return (weights @ v).reshape(b, t, c)
+    + return (weights @ v).transpose(1, 2).reshape(b, t, c)
 """
 
 from __future__ import annotations

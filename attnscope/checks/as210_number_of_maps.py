@@ -21,6 +21,12 @@ Example:
             return F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), is_causal=True)
 
 Cure: cut the projections into heads before the product: `view(b, t, heads, -1).transpose(1, 2)`.
+
+    - return F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), is_causal=True)
+    + b, t, c = x.shape
+    + q, k, v = (f(x).view(b, t, self.num_heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+    + y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    + return y.transpose(1, 2).reshape(b, t, c)
 """
 
 from __future__ import annotations

@@ -24,6 +24,12 @@ Example:
             return y.reshape(b, t, c)
 
 Cure: `view(b, t, heads, d).transpose(1, 2)` to split, `transpose(1, 2).reshape(b, t, c)` to merge.
+
+    - q, k, v = (f(x).view(b, 2, t, 8) for f in (self.q, self.k, self.v))
+    + q, k, v = (f(x).view(b, t, 2, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+
+    - return y.reshape(b, t, c)
+    + return y.transpose(1, 2).reshape(b, t, c)
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ Example:
     import torch
     from torch import nn
 
+    causal = False
+
     class Example(nn.Module):
         def __init__(self):
             super().__init__()
@@ -21,6 +23,9 @@ Example:
 
 Cure: `batch_first=True`, or `transpose(0, 1)` before and after; fold heads into the batch in the order in
 which they are unfolded.
+
+    - self.attention = nn.MultiheadAttention(16, 2)
+    + self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
 """
 
 from __future__ import annotations

@@ -25,6 +25,9 @@ Example:
 
 Cure: `scores.masked_fill(keep == 0, float("-inf"))`; an additive mask has 0 where a query may attend and -inf
 where it may not.
+
+    - scores = q @ k.transpose(-2, -1) / 8**0.5 + keep
+    + scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(keep == 0, float("-inf"))
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ Example:
 
 Cure: `F.dropout(x, p, training=self.training)`, `dropout_p=self.p if self.training else 0.0`, or
 `nn.Dropout`.
+
+    - y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.2)
+    + y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.2 if self.training else 0.0)
 """
 
 from __future__ import annotations

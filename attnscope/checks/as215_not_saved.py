@@ -27,6 +27,12 @@ Example:
 
 Cure: `self.register_buffer("start", …)`, with `persistent=False` where it can be computed again;
 `nn.Parameter` where it is to be trained.
+
+    - self.start = torch.randn(16)
+    + self.register_buffer("start", torch.randn(16))
+
+    - x = x + self.start.to(x)
+    + x = x + self.start
 """
 
 from __future__ import annotations

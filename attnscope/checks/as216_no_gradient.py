@@ -23,6 +23,9 @@ Example:
 
 Cure: call each projection that was made; delete what is not wanted; leave `.detach()`, `.data` and
 `torch.no_grad()` out of what is to be trained.
+
+    - q, k, v = self.k(x), self.k(x), self.v(x)
+    + q, k, v = self.q(x), self.k(x), self.v(x)
 """
 
 from __future__ import annotations

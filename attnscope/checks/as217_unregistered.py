@@ -22,6 +22,9 @@ Example:
             return torch.cat([F.scaled_dot_product_attention(*p, is_causal=True) for p in parts], -1)
 
 Cure: `nn.ModuleList([...])` for layers, `nn.Parameter(...)` or `nn.ParameterList` for tensors.
+
+    - self.heads = [nn.Linear(16, 24) for _ in range(2)]
+    + self.heads = nn.ModuleList([nn.Linear(16, 24) for _ in range(2)])
 """
 
 from __future__ import annotations

@@ -28,6 +28,11 @@ Example:
 Cure: count positions from the length of the cache, and take the last rows of the mask: `mask[total -
 t:total, :total]`. `is_causal=True` aligns to the upper left corner, for which a single new token sees the
 first key alone.
+
+    - y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    + total = k.shape[2]
+    + seen = torch.ones(t, total, dtype=torch.bool, device=x.device).tril(total - t)
+    + y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
 """
 
 from __future__ import annotations

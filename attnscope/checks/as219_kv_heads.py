@@ -26,6 +26,9 @@ Example:
             return y.transpose(1, 2).reshape(b, t, c)
 
 Cure: `repeat_interleave(heads // kv_heads, dim=1)`, or `enable_gqa=True`.
+
+    - k, v = k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)
+    + k, v = k.repeat_interleave(2, dim=1), v.repeat_interleave(2, dim=1)
 """
 
 from __future__ import annotations

@@ -24,6 +24,13 @@ Example:
             return out(y.transpose(1, 2).reshape(b, t, c))
 
 Cure: make it once, in `__init__`, as an attribute of `self`.
+
+      self.qkv = nn.Linear(16, 48)
+    + self.out = nn.Linear(16, 16)
+
+    - out = nn.Linear(c, c, device=x.device, dtype=x.dtype)
+    - return out(y.transpose(1, 2).reshape(b, t, c))
+    + return self.out(y.transpose(1, 2).reshape(b, t, c))
 """
 
 from __future__ import annotations

@@ -27,6 +27,9 @@ Example:
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: a padding mask [B, T] belongs to the keys: `mask[:, None, None, :]`.
+
+    - scores = scores.masked_fill(~keep[:, None, :, None], -1e9)
+    + scores = scores.masked_fill(~keep[:, None, None, :], -1e9)
 """
 
 from __future__ import annotations

@@ -32,6 +32,10 @@ Example:
             return y.transpose(1, 2).reshape(b, t, c)
 
 Cure: bring q and k to [B, H, T, D] first, so that the angles run along the tokens.
+
+    - q, k = self.rotate(q), self.rotate(k)
+      q, k, v = (u.transpose(1, 2) for u in (q, k, v))
+    + q, k = self.rotate(q), self.rotate(k)
 """
 
 from __future__ import annotations

@@ -29,6 +29,10 @@ Example:
             return (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: join the masks as booleans and fill once; or add them in float32.
+
+    - scores = q @ k.transpose(-2, -1) / 8**0.5 + mask + padding
+    + scores = q @ k.transpose(-2, -1) / 8**0.5
+    + scores = scores.masked_fill(mask + padding < 0, low)
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ Example:
             return ((q @ k.mT / 8**0.5 + bias).softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: write into a tensor of its own: `masked_fill` in place of `masked_fill_`, or `.clone()` first.
+
+    - bias.masked_fill_(torch.ones(t, t, device=x.device).triu(1).bool(), float("-inf"))
+    + bias = bias.masked_fill(torch.ones(t, t, device=x.device).triu(1).bool(), float("-inf"))
 """
 
 from __future__ import annotations

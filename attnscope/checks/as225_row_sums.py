@@ -26,6 +26,12 @@ Example:
             return (weights @ v).transpose(1, 2).reshape(b, t, c)
 
 Cure: scale the scores, before the softmax, and leave the weights as the softmax gives them.
+
+    - scores = (q @ k.transpose(-2, -1)).masked_fill(
+    + scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(
+
+    - weights = scores.softmax(-1) / 8**0.5
+    + weights = scores.softmax(-1)
 """
 
 from __future__ import annotations

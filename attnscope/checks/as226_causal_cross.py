@@ -27,6 +27,9 @@ Example:
     x = torch.randn(2, 6, 16), torch.randn(2, 5, 16)
 
 Cure: no causal mask here; of the second sequence only padding is masked.
+
+    - y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    + y = F.scaled_dot_product_attention(q, k, v)
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ Example:
             return x + 1 / (x.size(1) - 6)
 
 Cure: look at the expression with the values that are shown.
+
+    - return x + 1 / (x.size(1) - 6)
+    + return x + 1 / x.size(1)
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ Example:
             return scores.masked_fill(self.bias[:, :6, :6] == 0, float("-inf"))
 
 Cure: read the attribute under the name that it was given (`self.mask`), or give it the name that is read.
+
+    - return scores.masked_fill(self.bias[:, :6, :6] == 0, float("-inf"))
+    + return scores.masked_fill(self.mask[:, :6, :6] == 0, float("-inf"))
 """
 
 from __future__ import annotations

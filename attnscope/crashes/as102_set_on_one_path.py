@@ -23,6 +23,10 @@ Example:
             return scores.masked_fill(self.mask[:6, :6] == 0, float("-inf"))
 
 Cure: set it unconditionally in `__init__`, or read it only where the same condition holds.
+
+    - if not flash:
+    -     self.register_buffer("mask", torch.ones(8, 8).tril())
+    + self.register_buffer("mask", torch.ones(8, 8).tril())
 """
 
 from __future__ import annotations

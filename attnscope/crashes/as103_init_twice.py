@@ -21,6 +21,8 @@ Example:
             return self.query(x)
 
 Cure: call `super().__init__()` once, as the first statement of `__init__`.
+
+    - nn.Module.__init__(self)
 """
 
 from __future__ import annotations

@@ -19,6 +19,9 @@ Example:
             return self.query(x)
 
 Cure: make `super().__init__()` the first statement of `__init__`.
+
+      def __init__(self):
+    +     super().__init__()
 """
 
 from __future__ import annotations

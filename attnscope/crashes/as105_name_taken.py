@@ -20,6 +20,8 @@ Example:
             return x
 
 Cure: choose another name, or delete the assignment that came first.
+
+    - self.mask = None
 """
 
 from __future__ import annotations

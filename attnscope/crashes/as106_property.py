@@ -20,9 +20,12 @@ Example:
             return self.width // self.heads
 
         def forward(self, x):
-            return x / self.head_dim ** 0.5
+            return x / self.head_dim**0.5
 
 Cure: set what the property reads (here `self.width`), or mend the name that it reads.
+
+      self.heads = 2
+    + self.width = 16
 """
 
 from __future__ import annotations

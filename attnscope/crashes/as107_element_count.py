@@ -23,6 +23,9 @@ Example:
             return q.view(b, t, width)
 
 Cure: use the size that the tensor has (`self.embed_dim`), or -1 for the one that follows from the others.
+
+    - return q.view(b, t, width)
+    + return q.view(b, t, self.embed_dim)
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ Example:
 
 Cure: `.reshape(…)`, or `.contiguous().view(…)`: both copy where a copy is needed. Where the sizes that are
 asked for have axes in another order, cut first and `transpose` then: a copy would mix tokens and heads.
+
+    - return heads.transpose(1, 2).transpose(2, 3).view(b, t, c)
+    + return heads.transpose(1, 2).transpose(2, 3).reshape(b, t, c)
 """
 
 from __future__ import annotations

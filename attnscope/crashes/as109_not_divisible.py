@@ -17,6 +17,9 @@ Example:
             return x.view(b, t, heads, c // heads)
 
 Cure: choose a width that is a multiple of the number of heads.
+
+    - heads = 3
+    + heads = 4
 """
 
 from __future__ import annotations

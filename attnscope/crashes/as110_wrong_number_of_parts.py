@@ -20,6 +20,9 @@ Example:
             return q @ k.transpose(-2, -1) @ v
 
 Cure: make the parts and the names agree: here `nn.Linear(16, 48)`.
+
+    - self.qkv = nn.Linear(16, 32)
+    + self.qkv = nn.Linear(16, 48)
 """
 
 from __future__ import annotations

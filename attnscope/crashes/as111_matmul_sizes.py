@@ -17,6 +17,9 @@ Example:
             return q @ k
 
 Cure: transpose the axis that is meant: `q @ k.transpose(-2, -1)`.
+
+    - return q @ k
+    + return q @ k.transpose(-2, -1)
 """
 
 from __future__ import annotations

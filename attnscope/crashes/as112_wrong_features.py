@@ -21,6 +21,9 @@ Example:
             return self.out(weights)
 
 Cure: hand the layer the tensor that it is for (`weights @ x`), or make it for the features that come.
+
+    - return self.out(weights)
+    + return self.out(weights @ x)
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ Example:
             return x + y
 
 Cure: give both the same layout (`x + y.transpose(1, 2)`), or insert the axis that is missing.
+
+    - return x + y
+    + return x + y.transpose(1, 2)
 """
 
 from __future__ import annotations

@@ -21,6 +21,9 @@ Example:
             return scores.masked_fill(~self.mask, float("-inf"))
 
 Cure: cut it to the text, `self.mask[:T, :T]`; insert the head axis, `mask[:, None]`.
+
+    - return scores.masked_fill(~self.mask, float("-inf"))
+    + return scores.masked_fill(~self.mask[:6, :6], float("-inf"))
 """
 
 from __future__ import annotations

@@ -17,9 +17,12 @@ Example:
             self.positions = nn.Parameter(torch.zeros(1, 4, 16))
 
         def forward(self, x):
-            return x + self.positions[:, :x.size(1)]
+            return x + self.positions[:, : x.size(1)]
 
 Cure: make the table longer, or give at most as many tokens as it has rows.
+
+    - self.positions = nn.Parameter(torch.zeros(1, 4, 16))
+    + self.positions = nn.Parameter(torch.zeros(1, 8, 16))
 """
 
 from __future__ import annotations

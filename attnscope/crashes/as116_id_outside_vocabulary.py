@@ -21,6 +21,9 @@ Example:
             return self.tokens(ids)
 
 Cure: make the table as large as the vocabulary, or bring the ids into its range.
+
+    - self.tokens = nn.Embedding(50, 16)
+    + self.tokens = nn.Embedding(51, 16)
 """
 
 from __future__ import annotations

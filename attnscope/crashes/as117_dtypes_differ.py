@@ -16,6 +16,9 @@ Example:
             return x @ wide.transpose(-2, -1)
 
 Cure: cast the odd one back, `.to(x.dtype)`, right after it was made.
+
+    - wide = x.double()
+    + wide = x.double().to(x.dtype)
 """
 
 from __future__ import annotations

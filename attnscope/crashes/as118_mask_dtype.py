@@ -20,6 +20,9 @@ Example:
             return scores.masked_fill(~self.mask, float("-inf"))
 
 Cure: make the mask boolean where it is registered (`.bool()`), or compare: `self.mask == 0`.
+
+    - self.register_buffer("mask", torch.ones(6, 6).tril())
+    + self.register_buffer("mask", torch.ones(6, 6).tril().bool())
 """
 
 from __future__ import annotations

@@ -21,6 +21,9 @@ Example:
             return x + self.scale[:6]
 
 Cure: `self.register_buffer("scale", …, persistent=False)`, `nn.ModuleList`, or `device=x.device`.
+
+    - self.scale = torch.ones(16, 16)
+    + self.register_buffer("scale", torch.ones(16, 16), persistent=False)
 """
 
 from __future__ import annotations

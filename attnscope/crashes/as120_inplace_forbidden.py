@@ -22,6 +22,9 @@ Example:
             return q @ k.transpose(-2, -1) @ v
 
 Cure: write out of place, `q = q * 0.25`, or into a `.clone()`.
+
+    - q.mul_(0.25)
+    + q = q * 0.25
 """
 
 from __future__ import annotations

@@ -21,6 +21,9 @@ Example:
             return weights @ x
 
 Cure: write out of place: `weights = weights * 0.5`.
+
+    - weights.mul_(0.5)
+    + weights = weights * 0.5
 """
 
 from __future__ import annotations

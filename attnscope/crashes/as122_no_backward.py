@@ -19,6 +19,9 @@ Example:
             return self.query(x).detach()
 
 Cure: leave out the `detach()` or `no_grad`; call `backward()` once, on a scalar loss.
+
+    - return self.query(x).detach()
+    + return self.query(x)
 """
 
 from __future__ import annotations

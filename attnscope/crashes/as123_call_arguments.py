@@ -24,6 +24,9 @@ Example:
             return self.head(x)
 
 Cure: give what the signature asks for, or give the parameter a default.
+
+    - return self.head(x)
+    + return self.head(x, x > 0)
 """
 
 from __future__ import annotations

@@ -19,6 +19,10 @@ Example:
             return self.attn(x, x, x, is_causal=True)[0]
 
 Cure: give `nn.MultiheadAttention` the mask too; give `F.scaled_dot_product_attention` one of the two.
+
+    - return self.attn(x, x, x, is_causal=True)[0]
+    + mask = torch.ones(6, 6, device=x.device).triu(1).bool()
+    + return self.attn(x, x, x, attn_mask=mask, is_causal=True)[0]
 """
 
 from __future__ import annotations

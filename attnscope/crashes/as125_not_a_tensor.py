@@ -20,6 +20,9 @@ Example:
             return y.view(2, 6, 16)
 
 Cure: unpack the tuple (`y, _ = …`), return the value, or give the argument.
+
+    - y = self.attn(x, x, x)
+    + y, _ = self.attn(x, x, x)
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ Example:
             return x.transpose(1, 3)
 
 Cure: count from the end (`transpose(-2, -1)`), or bring the tensor into the layout first.
+
+    - return x.transpose(1, 3)
+    + return x.transpose(1, 2)
 """
 
 from __future__ import annotations

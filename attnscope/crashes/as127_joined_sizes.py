@@ -12,10 +12,13 @@ Example:
 
     class Example(nn.Module):
         def forward(self, x):
-            past = torch.zeros(2, 4, 16)
+            past = torch.zeros(2, 4, 16, device=x.device)
             return torch.cat([past, x], dim=-1)
 
 Cure: join along the axis in which they differ (`dim=1`), or bring them to one layout first.
+
+    - return torch.cat([past, x], dim=-1)
+    + return torch.cat([past, x], dim=1)
 """
 
 from __future__ import annotations

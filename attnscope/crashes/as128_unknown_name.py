@@ -16,6 +16,9 @@ Example:
             return x * scal
 
 Cure: use the name that exists, or define it before.
+
+    - return x * scal
+    + return x * scale
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ Example:
             return x * self.sizes["n_heads"]
 
 Cure: use the key that is there, or add the entry.
+
+    - return x * self.sizes["n_heads"]
+    + return x * self.sizes["n_head"]
 """
 
 from __future__ import annotations

@@ -10,17 +10,20 @@ Example:
     import torch
     from torch import nn
 
-    state = {"qkv.weight": torch.zeros(16, 48), "qkv.bias": torch.zeros(48)}
-
     class Example(nn.Module):
         def __init__(self):
             super().__init__()
             self.qkv = nn.Linear(16, 48)
+            weights = {"qkv.weight": torch.zeros(16, 48), "qkv.bias": torch.zeros(48)}
+            self.load_state_dict(weights)
 
         def forward(self, x):
             return self.qkv(x)
 
 Cure: `state["qkv.weight"] = state["qkv.weight"].t()` for each of them, the square ones too.
+
+    - self.load_state_dict(weights)
+    + self.load_state_dict({name: w.t() for name, w in weights.items()})
 """
 
 from __future__ import annotations

@@ -9,17 +9,19 @@ Example:
     import torch
     from torch import nn
 
-    state = {"mask": torch.ones(16, 16)}
-
     class Example(nn.Module):
         def __init__(self):
             super().__init__()
             self.register_buffer("mask", torch.ones(8, 8).tril())
+            self.load_state_dict({"mask": torch.ones(16, 16).tril()})
 
         def forward(self, x):
             return x
 
 Cure: make the module with the checkpoint's sizes; leave out masks (`persistent=False`), cut tables.
+
+    - self.register_buffer("mask", torch.ones(8, 8).tril())
+    + self.register_buffer("mask", torch.ones(16, 16).tril())
 """
 
 from __future__ import annotations

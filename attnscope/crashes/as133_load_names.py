@@ -10,17 +10,20 @@ Example:
     import torch
     from torch import nn
 
-    state = {"_orig_mod.qkv.weight": torch.zeros(48, 16), "_orig_mod.qkv.bias": torch.zeros(48)}
-
     class Example(nn.Module):
         def __init__(self):
             super().__init__()
             self.qkv = nn.Linear(16, 48)
+            weights = {"_orig_mod.qkv.weight": torch.zeros(48, 16), "_orig_mod.qkv.bias": torch.zeros(48)}
+            self.load_state_dict(weights)
 
         def forward(self, x):
             return self.qkv(x)
 
 Cure: rename the keys, `{k.removeprefix("_orig_mod."): v for k, v in state.items()}`.
+
+    - self.load_state_dict(weights)
+    + self.load_state_dict({name.removeprefix("_orig_mod."): w for name, w in weights.items()})
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ Example:
             return self(x)
 
 Cure: call what was meant (a submodule, the base class), or give the recursion an end.
+
+    - return self(x)
+    + return x
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ Example:
             return torch.einsum("bthd,bshd->bhts", x, x)
 
 Cure: write the axes that the operands have.
+
+    - return torch.einsum("bthd,bshd->bhts", x, x)
+    + return torch.einsum("btc,bsc->bts", x, x)
 """
 
 from __future__ import annotations

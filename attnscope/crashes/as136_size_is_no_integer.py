@@ -16,6 +16,9 @@ Example:
             return x.view(b, t, 2, c / 2)
 
 Cure: divide with `//`, or give the size that was meant.
+
+    - return x.view(b, t, 2, c / 2)
+    + return x.view(b, t, 2, c // 2)
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ Example:
             return x
 
 Cure: name it `forward`, at the level of `__init__`.
+
+    - def foward(self, x):
+    + def forward(self, x):
 """
 
 from __future__ import annotations

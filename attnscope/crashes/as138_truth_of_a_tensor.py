@@ -17,6 +17,9 @@ Example:
             return x
 
 Cure: ask `if mask is not None`, or reduce with `.any()` or `.all()`.
+
+    - if mask:
+    + if mask is not None:
 """
 
 from __future__ import annotations

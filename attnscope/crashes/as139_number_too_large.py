@@ -15,6 +15,9 @@ Example:
             return scores.masked_fill(scores == 0, -1e9)
 
 Cure: `float("-inf")` under a mask that leaves every row one key, else `torch.finfo(scores.dtype).min`.
+
+    - return scores.masked_fill(scores == 0, -1e9)
+    + return scores.masked_fill(scores == 0, float("-inf"))
 """
 
 from __future__ import annotations

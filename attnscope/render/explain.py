@@ -13,21 +13,19 @@ from attnscope.render.terminal import Lines, Style
 
 
 def draw_explanation(style: Style, one: Explanation) -> Lines:
-    """Title, meaning, example, cure."""
+    """Title, meaning, example, cure, and what the cure changes in the example."""
     lines: Lines = [*_title(style, one), blank()]
     for part in one.meaning.split("\n\n"):
         lines += [*paragraph(style, " ".join(part.split()), first=INDENT, rest=INDENT), blank()]
-    lines += [heading(style, "example"), blank()]
-    for source in one.example.rstrip("\n").split("\n"):
-        lines.append(Text(clip(style.text(INDENT + INDENT + source).rstrip(), style.width, style)))
+    lines += [heading(style, "example"), blank(), *_code(style, one.example), blank()]
     cure = " ".join(one.cure.split())
-    return [
-        *lines,
-        blank(),
-        heading(style, "cure"),
-        blank(),
-        *paragraph(style, cure, first=INDENT, rest=INDENT),
-    ]
+    lines += [heading(style, "cure"), blank(), *paragraph(style, cure, first=INDENT, rest=INDENT)]
+    return [*lines, blank(), *_code(style, one.change)] if one.change else lines
+
+
+def _code(style: Style, source: str) -> Lines:
+    lines = source.rstrip("\n").split("\n")
+    return [Text(clip(style.text(INDENT + INDENT + line).rstrip(), style.width, style)) for line in lines]
 
 
 def _title(style: Style, one: Explanation) -> Lines:

@@ -22,6 +22,7 @@ def test_a_code_is_explained_by_its_own_docstring(cli: Callable[..., Any]) -> No
         "meaning": one.meaning,
         "example": one.example,
         "cure": one.cure,
+        "change": one.change,
     }
 
 
@@ -36,15 +37,17 @@ def test_every_explanation_fits_its_width(cli: Callable[..., Any], width: int) -
     for one in codebook.codes():
         out = cli("explain", one.code, "--width", str(width)).out
         head, _, rest = out.partition("\nexample\n")
-        example, _, cure = rest.partition("\ncure\n")
+        example, _, end = rest.partition("\ncure\n")
+        cure, _, change = end.lstrip("\n").partition("\n\n")
         assert max(map(len, out.splitlines())) <= width
         said = f"{one.code} {one.title} {one.meaning}"  # a long word may be broken at the edge
         assert "".join(head.split()) == "".join(said.split())
         assert "".join(cure.split()) == "".join(one.cure.split())
         if width == 160:
-            assert [line.strip() for line in example.strip().splitlines()] == [
-                line.strip() for line in one.example.strip().splitlines()
-            ]
+            for shown, source in ((example, one.example), (change, one.change)):
+                assert [line.strip() for line in shown.strip().splitlines()] == [
+                    line.strip() for line in source.strip().splitlines()
+                ]
 
 
 def test_an_unknown_code_is_one_line(cli: Callable[..., Any]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import itertools
-import re
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -25,12 +24,13 @@ from attnscope.checks.session import check_target
 from attnscope.diagnostic import Report
 from attnscope.targets import Request
 from tests.crashes.crash_harness import crash
-from tests.crashes.test_samples import given
+from tests.crashes.test_whole import given
 from tests.properties import mutants
 from tests.properties.disguise import Disguised, disguise
+from tests.samples import Sample, samples
 from tests.zoo import CALLED, FILES, LOADED, PARTS, Loaded, Row, made, styles
+from tests.zoo.crashing import CRASHING
 
-SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 MUTANTS = list(mutants.mutants(mutants.KILLING))[20::45]
 Verdict = list[tuple[str, str]]
 _numbers = itertools.count()
@@ -112,35 +112,26 @@ def _checked(text: str, target: str, folder: Path, inputs: tuple[str, ...] = (),
     return verdict(check_target(Request(f"{path}:{target}", inputs=inputs, **options)))
 
 
-SILENT = sorted(SAMPLES.glob("as2*.py"))
+SILENT = [one for one in samples() if one.code > "AS2"]
 
 
-@pytest.mark.parametrize("name", [path.stem for path in SILENT])
-def test_a_silent_sample_keeps_its_code(name: str, folder: Path) -> None:
-    text = (SAMPLES / f"{name}.py").read_text(encoding="utf-8")
-    command = re.search(r"attnscope check \S+:Broken((?:.*\\\n)*.*)", text)
-    assert command is not None
-    inputs = tuple(re.findall(r'--input "([^"]+)"', command[1]))
-    causal = False if "--no-causal" in command[1] else None
-    dtype = re.search(r"--dtype (\w+)", command[1])
-    disguised = disguise(text, frozenset({"x"} if not any("=" in one for one in inputs) else ()))
+@pytest.mark.parametrize("sample", SILENT, ids=lambda sample: sample.code)
+def test_a_silent_sample_keeps_its_code(sample: Sample, folder: Path) -> None:
+    several = any("=" in one.partition("(")[0] for one in sample.inputs)
+    disguised = disguise(sample.text, frozenset() if several else frozenset({"x"}))
     target = disguised.called("Broken")
-    found = _checked(
-        disguised.source, target, folder, inputs, causal=causal, dtype=dtype[1] if dtype else None
-    )
-    assert [one for one in found if one[1] != "note"] == [(name[:5].upper(), "error")]
+    said = {"causal": sample.causal, "dtype": sample.dtype}
+    found = _checked(disguised.source, target, folder, sample.inputs, **said)
+    assert [one for one in found if one[1] != "note"] == [(sample.code, "error")]
 
 
-CRASHES = sorted(SAMPLES.glob("as1*.py"))
-
-
-@pytest.mark.parametrize("path", CRASHES, ids=lambda path: path.stem)
-def test_a_crash_keeps_its_code(path: Path, folder: Path) -> None:
-    disguised = disguise(path.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("code", CRASHING)
+def test_a_crash_keeps_its_code(code: str, folder: Path) -> None:
+    disguised = disguise(CRASHING[code].broken)
     module = load(disguised.source, folder)
-    device = "meta" if path.stem.startswith("as119") else None
-    finding = crash(getattr(module, disguised.called("Broken")), given(path), device=device)
-    assert finding is not None and finding.code == path.name[:5].upper()
+    device = "meta" if code == "AS119" else None
+    finding = crash(getattr(module, disguised.called("Module")), given(code), device=device)
+    assert finding is not None and finding.code == code
 
 
 # What changes with the words today. Whoever mends one takes it from here, or its test fails.
