@@ -33,7 +33,7 @@ _KEYS: dict[type, str] = {
     schema.Mask: "kind parameters allowed torch=torch_lines",
     schema.Arrangement: "shape stride=strides offset contiguous numbers memory",
     schema.ReshapeStep: "text op memory outputs error cures",
-    Explanation: "code title meaning example cure",
+    Explanation: "code title meaning example cure change",
     diagnostic.Diagnostic: "code severity message span label labels notes help evidence? module?",
     diagnostic.Report: "target failed complete findings tried model notes trace",
     diagnostic.Survey: "failed complete targets",
