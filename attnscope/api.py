@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope.schema import (
     Attention,
+    Later,
     Mask,
     ModelInfo,
     Output,
@@ -74,7 +75,7 @@ def trace(
     """
     keep = Keep(attention=attention, values=values, output=values)
     recording = _record(module, args, kwargs, keep)
-    result = _trace(recording, _LazyModel(module), keep)
+    result = _trace(recording, _module_info(module), keep)
     if recording.error is not None:
         _annotate(recording.error, result)
         raise recording.error
@@ -309,7 +310,7 @@ def trace_target(
     if prepared.crash is not None or prepared.call is None:
         assert prepared.crash is not None
         findings, notes, _ = settled(diagnose(prepared.crash))
-        return Trace(prepared.info(), tuple(tokens), None, tuple, tuple, findings=findings, notes=notes)
+        return Trace(prepared.info(), tuple(tokens), None, (), (), findings=findings, notes=notes)
     module, call = prepared.module, prepared.call
 
     def run() -> Recording:
@@ -389,22 +390,21 @@ def _trace(
 ) -> Trace:
     rows = _Rows(recording, keep.inner)
 
-    def attention() -> Sequence[Attention]:
+    def attention() -> tuple[Attention, ...]:
         if not keep.attention:
             return ()
         from attnscope.attention import build_attention
         from attnscope.parallel import join_parallel
 
-        return join_parallel(recording, build_attention(recording, rows.steps))
+        return tuple(join_parallel(recording, build_attention(recording, rows.steps)))
 
     output = None
     if recording.result_serial is not None:
-        output = _LazyOutput(recording, lambda: result.steps, keep.output)
+        info = Later(lambda: _output_info(recording, rows.steps.rows))
+        output = Output(info, _values(recording.result) if keep.output else None)
+    steps = Later(lambda: tuple(rows.steps.rows))
     missed = tuple(recording.said_missed)
-    result = Trace(
-        model, tokens, output, lambda: rows.steps.rows, attention, embedding=embedding, notes=missed
-    )
-    return result
+    return Trace(model, tokens, output, steps, Later(attention), embedding=embedding, notes=missed)
 
 
 @dataclass(frozen=True)
@@ -421,48 +421,23 @@ class _Rows:
         return Steps(self.recording, inner=self.inner)
 
 
-class _LazyOutput(Output):
-    """An output whose axis names are worked out, with the steps, when they are first read."""
-
-    def __init__(self, recording: Recording, steps: Callable[[], Sequence[Step]], values: bool) -> None:
-        vars(self)["_recording"] = recording
-        vars(self)["_steps"] = steps
-        object.__setattr__(self, "values", _values(recording.result) if values else None)
-
-    @cached_property
-    def info(self) -> TensorInfo:
-        recording: Recording = vars(self)["_recording"]
-        steps: Sequence[Step] = vars(self)["_steps"]()
-        shape, stride, dtype, device = recording.made[recording.result_serial or 0]
-        name = str(dtype).removeprefix("torch.")
-        for step in reversed(steps):
-            for info in step.outputs:
-                if (info.shape, info.stride, info.dtype) == (tuple(shape), tuple(stride), name):
-                    return info
-        unnamed = (None,) * len(shape)
-        contiguous = tuple(stride) == _dense(shape)
-        return TensorInfo(tuple(shape), unnamed, name, tuple(stride), contiguous, str(device))
+def _output_info(recording: Recording, steps: Sequence[Step]) -> TensorInfo:
+    """The result, with the axis names that the last step which made such a tensor has."""
+    shape, stride, dtype, device = recording.made[recording.result_serial or 0]
+    name = str(dtype).removeprefix("torch.")
+    for step in reversed(steps):
+        for info in step.outputs:
+            if (info.shape, info.stride, info.dtype) == (tuple(shape), tuple(stride), name):
+                return info
+    unnamed = (None,) * len(shape)
+    contiguous = tuple(stride) == _dense(shape)
+    return TensorInfo(tuple(shape), unnamed, name, tuple(stride), contiguous, str(device))
 
 
-class _LazyModel(ModelInfo):
+def _module_info(module: nn.Module) -> ModelInfo:
     """What ran, of a module that the user made; counting its parameters can wait."""
-
-    def __init__(self, module: nn.Module) -> None:
-        vars(self)["_module"] = module
-        for name, value in (
-            ("layer", None),
-            ("target", type(module).__name__),
-            ("config", {}),
-            ("seed", None),
-            ("weights", ""),
-            ("guesses", ()),
-        ):
-            object.__setattr__(self, name, value)
-
-    @cached_property
-    def parameters(self) -> int:
-        module: nn.Module = vars(self)["_module"]
-        return sum(parameter.numel() for parameter in module.parameters())
+    number = Later(lambda: sum(parameter.numel() for parameter in module.parameters()))
+    return ModelInfo(None, type(module).__name__, {}, None, "", number)
 
 
 def _values(result: Any) -> Any:

@@ -6,41 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from attnscope.schema import ModelInfo, Shown, Span, Trace
+from attnscope.schema import Diagnostic, Label, ModelInfo, Severity, Shown, Trace
 
-Severity = Literal["error", "warning", "note"]
+__all__ = ["NOTHING_FOUND", "Diagnostic", "Label", "Report", "Severity", "Status", "Tried"]
+
 NOTHING_FOUND = "nothing found"  # the result of a row that has no number to show
 Status = Literal["done", "not applicable", "not tried"]
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A span of the user's source and what is to be said of it (lower case, no final full stop)."""
-
-    span: Span
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
-    """One finding. `span` is where it shows; `labels` say why, `notes` what was observed, `help` how to mend.
-
-    `message` says what is wrong and never how to mend it. `evidence` is a small table (header row first)
-    of the numbers that prove a silent fault; empty for a crash. `label` is what stands under `span`.
-    `module` is the path of the attention that was judged by itself, or of the module in which the step that
-    is blamed stands; empty where that is the target itself.
-    """
-
-    code: str
-    severity: Severity
-    message: str
-    span: Span | None = None
-    label: str = ""
-    labels: tuple[Label, ...] = ()
-    notes: tuple[str, ...] = ()
-    help: str = ""
-    evidence: tuple[tuple[str, ...], ...] = ()
-    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)

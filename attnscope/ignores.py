@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from attnscope.diagnostic import Diagnostic
-from attnscope.render.files import short_path
+from attnscope.files import short_path
 from attnscope.schema import Span
 from attnscope.selection import matching, split
 from attnscope.source import SourceFile, class_of, parse

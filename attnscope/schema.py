@@ -7,19 +7,47 @@ dimension; `None` where nothing decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 if TYPE_CHECKING:  # numpy is imported where arrays are made: `import attnscope` stays light
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnscope.diagnostic import Diagnostic
-
 Memory = Literal["view", "copy", "new", "in-place"]
 Source = Literal["softmax", "sdpa", "mha"]
+Severity = Literal["error", "warning", "note"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Later(Generic[T]):
+    """What a field declared `MayWait` may be given in place of its value: how it is worked out."""
+
+    build: Callable[[], T]
+
+
+class MayWait(Generic[T]):
+    """A field whose value may be worked out when it is first read; it is a plain value from then on.
+
+    Naming and explaining what was recorded costs more than recording it: nobody pays who does not look.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> T:
+        if instance is None:
+            raise AttributeError(self._name)  # for the dataclass: there is no default
+        fields = vars(instance)
+        value = fields[self._name]
+        if isinstance(value, Later):
+            value = fields[self._name] = value.build()
+        return value  # type: ignore[no-any-return]
+
+    def __set__(self, instance: object, value: T | Later[T]) -> None:
+        vars(instance)[self._name] = value
 
 
 class Shown:
@@ -28,15 +56,14 @@ class Shown:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        from attnscope.render.show import object_lines
-        from attnscope.render.terminal import draw_text
+        from attnscope.render.show import shown
 
-        return draw_text(lambda style: object_lines(style, self), color="never").rstrip("\n")
+        return shown(self)
 
     def _repr_html_(self) -> str:
-        from attnscope.render.save import html_block
+        from attnscope.render.show import shown
 
-        return html_block(self)
+        return shown(self, html=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +88,36 @@ class Span:
     column: int
     end_line: int
     end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A span of the user's source and what is to be said of it (lower case, no final full stop)."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding. `span` is where it shows; `labels` say why, `notes` what was observed, `help` how to mend.
+
+    `message` says what is wrong and never how to mend it. `evidence` is a small table (header row first)
+    of the numbers that prove a silent fault; empty for a crash. `label` is what stands under `span`.
+    `module` is the path of the attention that was judged by itself, or of the module in which the step that
+    is blamed stands; empty where that is the target itself.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    span: Span | None = None
+    label: str = ""
+    labels: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    help: str = ""
+    evidence: tuple[tuple[str, ...], ...] = ()
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +213,7 @@ class Attention:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelInfo:
     """What ran: a built-in `layer` or a `target`, its sizes, its seed, and where its weights are from."""
 
@@ -165,42 +222,30 @@ class ModelInfo:
     config: Mapping[str, Any]
     seed: int | None
     weights: str
-    parameters: int
+    parameters: MayWait[int] = MayWait()
     guesses: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Output:
     """The module's (first) output tensor: its info and, on request, its values."""
 
-    info: TensorInfo
-    values: NDArray[Any] | None
+    info: MayWait[TensorInfo] = MayWait()
+    values: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class Trace(Shown):
-    """Everything that one run of a module showed.
-
-    Naming and explaining the recorded calls costs more than recording them, so `steps` and
-    `attention` are built when they are first read.
-    """
+    """Everything that one run of a module showed."""
 
     model: ModelInfo
     tokens: tuple[Token, ...]
     output: Output | None
-    build_steps: Callable[[], Sequence[Step]] = field(repr=False, compare=False)
-    build_attention: Callable[[], Sequence[Attention]] = field(repr=False, compare=False)
+    steps: MayWait[tuple[Step, ...]] = MayWait()
+    attention: MayWait[tuple[Attention, ...]] = MayWait()
     findings: tuple[Diagnostic, ...] = ()
     notes: tuple[str, ...] = ()
     embedding: str | None = None
-
-    @cached_property
-    def steps(self) -> tuple[Step, ...]:
-        return tuple(self.build_steps())
-
-    @cached_property
-    def attention(self) -> tuple[Attention, ...]:
-        return tuple(self.build_attention())
 
 
 @dataclass(frozen=True, slots=True, repr=False)

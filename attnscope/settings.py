@@ -24,8 +24,8 @@ from typing import Any
 
 from attnscope.diagnostic import Diagnostic, Report
 from attnscope.errors import UsageError
+from attnscope.files import short_path
 from attnscope.ignores import counted
-from attnscope.render.files import short_path
 from attnscope.selection import expand
 from attnscope.text import unknown
 

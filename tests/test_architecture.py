@@ -17,7 +17,7 @@ ROOT = Path(attnscope.__file__).parent
 
 RANKS = {
     0: "schema diagnostic comparison errors source strict",
-    1: """text masks pooling codebook render selection ignores settings reshaping
+    1: """text files folding masks pooling codebook render selection ignores settings reshaping
         sandbox ops recorder axes steps attention parallel""",
     2: "layers loader inputs",
     3: "crashes targets checks",

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from attnscope.comparison import Pair, Parting
 from attnscope.equivalence.calls import Calls
+from attnscope.folding import fold_layers
 from attnscope.loader.importing import run_user_code
 from attnscope.recorder.record import Recording, record
 from attnscope.recorder.tensors import refs_in
-from attnscope.render.folding import fold_layers
 from attnscope.schema import ModelInfo, Step, Trace
 from attnscope.steps import Steps
 
@@ -36,8 +36,7 @@ class Walk:
 
     def trace(self, model: ModelInfo) -> Trace:
         """What the renderers take."""
-        rows = self.rows
-        return Trace(model, (), None, lambda: rows, lambda: ())
+        return Trace(model, (), None, tuple(self.rows), ())
 
 
 def walk(calls: Calls, module: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Walk:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from attnscope.comparison import ComparedSide, Comparison, Pair
-from attnscope.render.files import short_path
+from attnscope.files import short_path
+from attnscope.folding import Same, fold_layers
 from attnscope.render.findings import draw_findings
-from attnscope.render.folding import Same, fold_layers
 from attnscope.render.layout import (
     INDENT,
     blank,

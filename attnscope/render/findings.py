@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from attnscope.diagnostic import Diagnostic
-from attnscope.render.files import read_line, short_path
+from attnscope.files import read_line, short_path
 from attnscope.render.layout import blank, clip, count, row, style_lines, wrap
 from attnscope.render.terminal import Lines, Style, cell_len, escape
 from attnscope.schema import Span

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnscope.diagnostic import Diagnostic, Report, Survey
-from attnscope.render.files import short_path
+from attnscope.files import short_path
 
 _LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
 

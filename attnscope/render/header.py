@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from attnscope.render.files import short_path
+from attnscope.files import short_path
 from attnscope.render.layout import INDENT, count, paragraph
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import ModelInfo

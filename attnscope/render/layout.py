@@ -12,13 +12,25 @@ from attnscope.render.terminal import Lines, Style
 from attnscope.schema import TensorInfo
 
 INDENT = "  "
-AXES = "BTSCHGD"
 # An axis name stands alone, or behind a factor: `T`, `3C`.
 _AXIS = re.compile(r"(?<![A-Za-z0-9_.])\d*([BTSCHGD])(?![A-Za-z0-9_.(=])")
 
 
 def blank() -> Text:
     return Text("")
+
+
+def spaced(parts: Iterable[Lines]) -> Lines:
+    """Sections with a blank line between them; empty ones are left out."""
+    lines: Lines = []
+    for part in parts:
+        if part:
+            lines += [*([blank()] if lines else []), *part]
+    return lines
+
+
+def notes(style: Style, texts: Iterable[str]) -> Lines:
+    return [line for text in texts for line in paragraph(style, text, first="note: ", look="dim")]
 
 
 def heading(style: Style, title: str, facts: str = "") -> Text:

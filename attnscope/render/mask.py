@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
+from attnscope.files import module_path
 from attnscope.pooling import pool_blocks, pool_size
-from attnscope.render.files import module_path
 from attnscope.render.layout import INDENT, blank, count, headed, heading, paragraph, wrap
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Attention, Mask, MaskOrigin

@@ -8,35 +8,60 @@ from typing import Literal
 from rich.text import Text
 
 from attnscope.diagnostic import NOTHING_FOUND, Report, Tried
-from attnscope.render.files import short_path
+from attnscope.files import short_path
+from attnscope.folding import last_rows
 from attnscope.render.findings import draw_findings, summary_line
 from attnscope.render.header import draw_header
-from attnscope.render.layout import INDENT, blank, heading, paragraph, wrap
+from attnscope.render.layout import INDENT, blank, count, heading, notes, paragraph, spaced, wrap
+from attnscope.render.shapes import draw_shapes
 from attnscope.render.terminal import Lines, Style, cell_len
+from attnscope.schema import Step
+
+MOST_ROWS = 30
 
 
 def draw_report(style: Style, report: Report) -> Lines:
     """Header, findings, the table of what was tried, notes, and one closing line."""
-    lines: Lines = []
-    if report.model is not None:
-        lines += [*draw_header(style, report.model), blank()]
+    return spaced(
+        [
+            draw_header(style, report.model) if report.model is not None else [],
+            draw_findings(style, report.findings, summary=False),
+            _tried(style, report) if report.tried else [],
+            [line for note in report.notes for line in paragraph(style, f"note: {note}", look="dim")],
+            [_verdict(style, report)],
+        ]
+    )
+
+
+def _verdict(style: Style, report: Report) -> Text:
     if report.findings:
-        lines += [*draw_findings(style, report.findings, summary=False), blank()]
-    if report.tried:
-        lines += [*_tried(style, report), blank()]
-    for note in report.notes:
-        lines += paragraph(style, f"note: {note}", look="dim")
-    if report.notes:
-        lines.append(blank())
-    if report.findings:
-        lines.append(summary_line(style, report.findings))
-    else:
-        said = "no fault found" if report.complete else "no fault found in what could be tried"
-        line = Text().append(said, style("help"))
-        target = style.text(short_path(report.target))
-        if report.complete and target and line.cell_len + 4 + cell_len(target) <= style.width:
-            line.append(f" in {target}")
-        lines.append(line)
+        return summary_line(style, report.findings)
+    said = "no fault found" if report.complete else "no fault found in what could be tried"
+    line = Text().append(said, style("help"))
+    target = style.text(short_path(report.target))
+    if report.complete and target and line.cell_len + 4 + cell_len(target) <= style.width:
+        line.append(f" in {target}")
+    return line
+
+
+def draw_run(style: Style, report: Report) -> Lines:
+    """The trace up to the fault, folded, and of a long one its last rows; the findings; notes."""
+    parts: list[Lines] = []
+    if report.trace is not None:
+        parts.append(draw_header(style, report.trace.model))
+        if report.trace.steps or not report.findings:
+            parts.append(_last_steps(style, report.trace.steps))
+    parts += [draw_findings(style, report.findings, summary=False), notes(style, report.notes)]
+    return [*spaced(parts), blank()] if any(parts) else []
+
+
+def _last_steps(style: Style, steps: Sequence[Step]) -> Lines:
+    shown = last_rows(steps, MOST_ROWS)
+    lines = draw_shapes(style, shown)
+    left_out = len(steps) - len(shown)
+    if left_out:
+        said = f"{count(left_out, 'earlier step')} not shown"
+        lines[1:1] = [blank(), *paragraph(style, said, first=INDENT, look="dim")]
     return lines
 
 

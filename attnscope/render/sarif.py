@@ -12,7 +12,7 @@ import attnscope
 from attnscope.codebook import Explanation, explain
 from attnscope.diagnostic import Diagnostic, Report, Survey, Unchecked
 from attnscope.errors import UsageError
-from attnscope.render.files import short_path
+from attnscope.files import short_path
 from attnscope.schema import Span
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.text import Text
 
-from attnscope.render.files import module_path, read_line
-from attnscope.render.folding import Same, fold_layers
+from attnscope.files import module_path, read_line
+from attnscope.folding import Same, fold_layers
 from attnscope.render.layout import (
     INDENT,
     blank,

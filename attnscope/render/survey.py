@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from attnscope.diagnostic import Report, Survey, Unchecked
-from attnscope.render.files import short_path
+from attnscope.files import short_path
 from attnscope.render.findings import draw_findings
 from attnscope.render.header import draw_header
 from attnscope.render.layout import INDENT, blank, count, heading, paragraph, rows, wrap

@@ -15,7 +15,7 @@ from attnscope.ignores import settled
 from attnscope.recorder.recording import Recording
 from attnscope.runner.memory import Kept, Memory
 from attnscope.runner.tracebacks import chained
-from attnscope.schema import Attention, ModelInfo, Step, Trace
+from attnscope.schema import Attention, Later, ModelInfo, Step, Trace
 from attnscope.steps import Steps
 
 _AUTOGRAD = (os.path.join("torch", "autograd", "__init__.py"), os.path.join("torch", "autograd", "graph.py"))
@@ -83,12 +83,17 @@ def _notes(kept: Kept) -> list[str]:
     return notes
 
 
-def trace_of(recording: Recording, steps: Sequence[Step], attention: Sequence[Attention] = ()) -> Trace:
+def trace_of(
+    recording: Recording,
+    steps: Sequence[Step] | Later[tuple[Step, ...]],
+    attention: Sequence[Attention] = (),
+) -> Trace:
     """A trace of a forward in the script."""
     root = recording.root
     model = ModelInfo(None, type(root).__name__, {}, None, "", _parameters(root))
     notes = tuple(recording.said_missed)
-    return Trace(model, (), None, lambda: steps, lambda: attention, notes=notes)
+    rows = steps if isinstance(steps, Later) else tuple(steps)
+    return Trace(model, (), None, rows, tuple(attention), notes=notes)
 
 
 def _parameters(module: nn.Module) -> int:

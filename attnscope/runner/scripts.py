@@ -65,7 +65,7 @@ class ScriptWatcher:
 
     def _show_heads(self, recording: Recording) -> None:
         from attnscope.attention import build_attention
-        from attnscope.runner.console import heads_lines
+        from attnscope.render.show import weights_lines
         from attnscope.runner.explain import trace_of
         from attnscope.runner.memory import name_arguments
         from attnscope.steps import Steps
@@ -75,7 +75,7 @@ class ScriptWatcher:
         attention = build_attention(recording, steps)
         self._session.heads = trace_of(recording, steps.rows, attention)
         name = f"attention of the first forward: {type(recording.root).__name__}"
-        self._session.draw(lambda style: heads_lines(style, attention, name))
+        self._session.draw(lambda style: weights_lines(style, attention, name))
 
     def _nan_recorder(self, recording: Recording) -> ScriptRecorder:
         from attnscope.runner.nan import NanRecorder

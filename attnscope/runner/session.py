@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from attnscope.diagnostic import Report
 from attnscope.errors import UsageError
-from attnscope.runner.console import Console, report_lines
+from attnscope.runner.console import Console
 from attnscope.runner.imports import when_imported
 from attnscope.runner.program import Program
 from attnscope.runner.tracebacks import clean
 from attnscope.runner.warned import attribute_to_source
 
 if TYPE_CHECKING:
-    from attnscope.render.terminal import Lines, Style
+    from attnscope.render.show import Lines, Style
     from attnscope.schema import Trace
 
 
@@ -122,7 +122,9 @@ class Session:
         """Print a report, or keep it for the file."""
         _flush(sys.stdout)
         self.reports.append(report)
-        self.draw(lambda style: report_lines(style, report))
+        from attnscope.render.show import run_lines
+
+        self.draw(lambda style: run_lines(style, report))
 
     def draw(self, drawing: Callable[[Style], Lines]) -> None:
         """Print a drawing, or keep it for the file."""
@@ -134,23 +136,20 @@ class Session:
     def _write(self, code: int) -> None:
         if self.output is None:
             return
-        from attnscope.render.save import render, write_text
-
-        report = self._whole(code)
+        from attnscope.render.save import write
 
         def draw(style: Style) -> Lines:
-            lines = [line for drawing in self.drawings for line in drawing(style)]
-            if lines:
-                return lines
-            from attnscope.render.report import draw_report
+            return [line for drawing in self.drawings for line in drawing(style)]
 
-            return draw_report(style, report)
-
-        suffix = self.output.suffix.lower()
-        width = self.console.width
-        text = render(suffix, report, command="run", draw=draw, width=width, title="attnscope run")
         try:
-            write_text(self.output, text)
+            write(
+                self.output,
+                self._whole(code),
+                command="run",
+                draw=draw if self.drawings else None,
+                width=self.console.width,
+                title="attnscope run",
+            )
         except UsageError as error:  # the exit code is the script's
             self.console.line(str(error))
 
@@ -161,7 +160,7 @@ class Session:
         trace = first.trace
         if self.heads is not None:
             attention = self.heads.attention
-            trace = replace(trace, build_attention=lambda: attention) if trace is not None else self.heads
+            trace = replace(trace, attention=attention) if trace is not None else self.heads
         first = replace(first, trace=trace)
         return replace(first, findings=findings, notes=notes, extra={**first.extra, "exit_code": code})
 

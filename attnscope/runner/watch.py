@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ from attnscope.runner.memory import Memory
 from attnscope.runner.recorder import ScriptRecorder
 from attnscope.runner.tracebacks import clean
 from attnscope.sandbox.guard import walk
+from attnscope.schema import Later
 
 
 class Watch:
@@ -93,5 +93,5 @@ class Watch:
         self.report = Report(target, ())
         if kept is not None:
             whole = kept.restored()
-            trace = replace(trace_of(whole, ()), build_steps=lambda: Steps(whole).rows)
+            trace = trace_of(whole, Later(lambda: tuple(Steps(whole).rows)))
             self.report = Report(target, (), trace=trace)

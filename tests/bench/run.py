@@ -98,7 +98,7 @@ def child(what: str) -> None:
         else:
             keep = api.Keep(cells=128)
             recording = api._record(model, (x,), {}, keep)
-            result = api._trace(recording, api._LazyModel(model), keep)
+            result = api._trace(recording, api._module_info(model), keep)
             assert len(result.attention) == 12 and result.steps
     print(before, peak())
 

@@ -172,8 +172,8 @@ def trace(steps: Sequence[Step] | None = None, attentions: Sequence[Attention] |
         model=model(),
         tokens=tokens(),
         output=Output(info("B 1, T 6, C 16"), None),
-        build_steps=lambda: some,
-        build_attention=lambda: found,
+        steps=some,
+        attention=found,
     )
 
 

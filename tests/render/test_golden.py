@@ -10,7 +10,9 @@ import pytest
 from rich.text import Text
 
 from attnscope.render import as_json, show, weights
+from attnscope.render.findings import draw_findings
 from attnscope.render.terminal import Lines, Style, emit, make_console
+from attnscope.render.tokens import draw_tokens
 from attnscope.schema import Step
 from tests.render import made
 
@@ -39,14 +41,14 @@ DRAWINGS: dict[str, Draw] = {
     "trace": lambda style: show.trace_lines(style, made.trace()),
     "stack": lambda style: show.trace_lines(style, made.trace(stack()), show=("shapes",)),
     "crash": crash,
-    "mask_8": lambda style: show.mask_lines(style, made.mask(8)),
-    "mask_cache": lambda style: show.mask_lines(style, made.mask(2, 6)),
-    "mask_300": lambda style: show.mask_lines(style, made.mask(300)),
+    "mask_8": lambda style: show.object_lines(style, made.mask(8)),
+    "mask_cache": lambda style: show.object_lines(style, made.mask(2, 6)),
+    "mask_300": lambda style: show.object_lines(style, made.mask(300)),
     "picture": lambda style: weights.draw_weights(style, [made.attention(queries=50)], heads=[1]),
     "overview": lambda style: weights.draw_weights(style, [made.attention("h.0", heads=9, queries=50)]),
-    "layers": lambda style: show.layers_lines(style, made.LAYERS),
-    "report": lambda style: show.report_lines(style, made.report()),
-    "flow": lambda style: show.tokens_lines(style, made.tokens([f"·w{n}" for n in range(999)]), "bytes"),
+    "layers": lambda style: show.object_lines(style, made.LAYERS),
+    "report": lambda style: show.object_lines(style, made.report()),
+    "flow": lambda style: draw_tokens(style, made.tokens([f"·w{n}" for n in range(999)]), "bytes"),
 }
 PLACES = {
     "80": Style(80),
@@ -77,7 +79,7 @@ def colored(lines: Sequence[Text], monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_colors(golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     style = Style(80, color=True, heat=True)
-    lines = show.findings_lines(style, [made.BUG])
+    lines = draw_findings(style, [made.BUG])
     lines += weights.draw_weights(style, [made.attention(queries=3)], made.tokens(made.PIECES[:3]), heads=[0])
     golden("colors.ansi", colored(lines, monkeypatch).replace("\x1b", "ESC"))
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from attnscope.diagnostic import Diagnostic, Label
 from attnscope.render import show
 from attnscope.render.terminal import Lines, Style
+from attnscope.render.tokens import draw_tokens
 from attnscope.schema import LayerInfo, MaskOrigin, Span
 from tests.render import made
 from tests.render.test_golden import DRAWINGS, crash
@@ -84,7 +85,7 @@ def test_any_text_is_drawn_as_text(text: str) -> None:
 
 def test_markup_stays_as_it_is() -> None:
     layer = LayerInfo("[bold]", "[red]title[/red]", "[link=x]", ("--a",), (("[b]", "[d_out]"),), "x")
-    text = "\n".join(line.plain for line in show.layers_lines(Style(80), [layer]))
+    text = "\n".join(line.plain for line in show.object_lines(Style(80), [layer]))
     assert "[bold]  [red]title[/red]" in text
     assert "[link=x]" in text
 
@@ -92,17 +93,17 @@ def test_markup_stays_as_it_is() -> None:
 @pytest.mark.parametrize("pieces", [["·w"] * 20_000, ["x" * 100_000], [""], []])
 def test_long_and_empty_texts(pieces: list[str]) -> None:
     start = time.process_time()
-    check(lambda style: show.tokens_lines(style, made.tokens(pieces)), 80)
+    check(lambda style: draw_tokens(style, made.tokens(pieces)), 80)
     assert time.process_time() - start < 20
 
 
 def test_a_long_flow_counts_what_it_leaves_out() -> None:
     tokens = made.tokens(["·w"] * 20_000)
-    lines = [line.plain for line in show.tokens_lines(Style(80), tokens)]
+    lines = [line.plain for line in draw_tokens(Style(80), tokens)]
     shown = sum(line.count("·w") for line in lines)
     assert lines[0] == "tokens  20,000 tokens"
     assert any(f"{20_000 - shown:,} tokens not shown" in line for line in lines)
-    whole = show.tokens_lines(Style(80), tokens, all_rows=True)
+    whole = draw_tokens(Style(80), tokens, all_rows=True)
     assert sum(line.plain.count("·w") for line in whole) == 20_000
 
 

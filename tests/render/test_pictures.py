@@ -12,8 +12,7 @@ from rich.text import Text
 
 from attnscope.pooling import pool
 from attnscope.render import heat
-from attnscope.render.mask import draw_attention_masks, grid, wrap_code
-from attnscope.render.show import mask_lines
+from attnscope.render.mask import draw_attention_masks, draw_mask, grid, wrap_code
 from attnscope.render.terminal import Style
 from attnscope.render.weights import draw_weights
 from attnscope.schema import MaskOrigin
@@ -48,16 +47,14 @@ def test_half_blocks_read_back(shape: tuple[int, int]) -> None:
 
 
 def test_the_counts_are_exact() -> None:
-    assert (
-        mask_lines(Style(80), made.mask(8))[0].plain == "mask  causal, 8 queries × 8 keys, 36 of 64 allowed"
-    )
-    assert "11 of 12 allowed" in mask_lines(Style(80), made.mask(2, 6))[0].plain
+    assert draw_mask(Style(80), made.mask(8))[0].plain == "mask  causal, 8 queries × 8 keys, 36 of 64 allowed"
+    assert "11 of 12 allowed" in draw_mask(Style(80), made.mask(2, 6))[0].plain
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
 @pytest.mark.parametrize("length", [4095, 4096])
 def test_a_large_mask_is_a_usable_picture(length: int, width: int) -> None:
-    lines = mask_lines(Style(width), made.mask(length))
+    lines = draw_mask(Style(width), made.mask(length))
     text = "\n".join(line.plain for line in lines)
     cells = (length + 1) // (64 if width == 160 else 128 if width == 80 else 512)
     picture = [line.plain for line in lines if "█" in line.plain or "▒" in line.plain][:cells]

@@ -17,6 +17,7 @@ from attnscope.errors import UsageError
 from attnscope.pooling import pool
 from attnscope.render import as_json, page, save, show
 from attnscope.render.terminal import Style
+from attnscope.render.tokens import draw_tokens
 from tests.render import made
 from tests.render.test_lines import HOSTILE, hostile_trace
 
@@ -136,9 +137,7 @@ def test_html_is_escaped() -> None:
 
     tags = Tags()
     tags.feed(
-        page.to_html(
-            show.tokens_lines(Style(80, color=True), made.tokens(["<script>alert(1)</script>", "&lt;"]))
-        )
+        page.to_html(draw_tokens(Style(80, color=True), made.tokens(["<script>alert(1)</script>", "&lt;"])))
     )
     assert set(tags.seen) == {"html", "head", "meta", "title", "body", "pre", "span"}
     assert "<script>alert(1)</script>" in "".join(tags.words)

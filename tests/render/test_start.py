@@ -7,11 +7,10 @@ import sys
 
 CODE = """
 import sys
-from attnscope.render.terminal import make_console
-from attnscope.render.show import show_mask
+from attnscope.render.show import emit, make_console, object_lines
 from attnscope.masks import build
 console, style = make_console()
-show_mask(build("causal", 8), console, style)
+emit(console, object_lines(style, build("causal", 8)))
 heavy = {"torch", "typer", "rich.table", "rich.markdown", "rich.syntax", "rich.pretty", "rich.progress",
          "rich.traceback", "attnscope.render.weights", "attnscope.render.findings", "attnscope.render.shapes"}
 print(sorted(heavy & set(sys.modules)), file=sys.stderr)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnscope.render import show
-from attnscope.render.terminal import Style, can_unicode, escape, make_console, wants_color
+from attnscope.render.terminal import Style, can_unicode, emit, escape, make_console, wants_color
 from tests.render import made
 
 
@@ -71,7 +71,7 @@ def test_a_pipe_gets_no_escape_and_80_columns(bare: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     console, style = make_console(file=file)
     assert style == Style(80, color=False, heat=False, truecolor=False)
-    show.show_trace(made.trace(), console, style)
+    emit(console, show.object_lines(style, made.trace()))
     assert "\x1b" not in file.getvalue()
     assert "weights" in file.getvalue()
 
@@ -80,7 +80,7 @@ def test_a_terminal_gets_colors(bare: pytest.MonkeyPatch) -> None:
     file = Terminal()
     console, style = make_console(100, file=file)
     assert style == Style(100, color=True, heat=True, truecolor=False)
-    show.show_mask(made.mask(4), console, style)
+    emit(console, show.object_lines(style, made.mask(4)))
     assert "\x1b[" in file.getvalue()
 
 
@@ -99,7 +99,7 @@ def test_an_ascii_stream_gets_ascii_and_never_raises(bare: pytest.MonkeyPatch) -
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")
     console, style = make_console(file=file)
-    show.show_tokens(made.tokens(["·日本", "é", "\udc80", "_"]), console, style)
+    emit(console, show.object_lines(style, made.tokens(["·日本", "é", "\udc80", "_"])))
     file.flush()
     assert "_\\u65e5\\u672c" in raw.getvalue().decode("ascii")
     assert "\\_" in raw.getvalue().decode("ascii")

@@ -152,7 +152,7 @@ class View:
                 f"{numbers:,} weights are too many for JSON, which takes {MOST_IN_JSON:,}",
                 "pick layers with --layer-index, leave weights out of --show, or take a shorter text",
             )
-        return replace(trace, build_attention=lambda: picked)
+        return replace(trace, attention=tuple(picked))
 
     def _check_picks(self, trace: Trace) -> None:
         found = trace.attention if self.heads is not None or self.layers is not None else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from attnscope.render.folding import Same, fold_layers
+from attnscope.folding import Same, fold_layers
 from attnscope.schema import Step
 from tests.render import made
 

@@ -38,6 +38,20 @@ def fold_layers(steps: Sequence[Step]) -> tuple[Step | Same, ...]:
     return tuple(_fold(list(steps), 0))
 
 
+def last_rows(steps: Sequence[Step], rows: int) -> Sequence[Step]:
+    """The longest tail of the steps that, with equal layers folded, has at most so many rows."""
+    if len(fold_layers(steps)) <= rows:
+        return steps
+    low, high = 0, len(steps) - rows
+    while low < high:  # folding makes this nearly monotonous; a row too many or too few does no harm
+        middle = (low + high) // 2
+        if len(fold_layers(steps[middle:])) <= rows:
+            high = middle
+        else:
+            low = middle + 1
+    return steps[high:]
+
+
 def _fold(steps: Sequence[Step], level: int) -> list[Step | Same]:
     out: list[Step | Same] = []
     position = 0

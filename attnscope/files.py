@@ -38,7 +38,7 @@ def module_path(file: str) -> str:
     short = short_path(file)
     if not os.path.isabs(short):
         return short
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for base in (package, *sorted(filter(os.path.isabs, sys.path), key=len, reverse=True)):
         if short.startswith(os.path.join(base, "")):
             return short[len(base) :].lstrip(os.sep)
