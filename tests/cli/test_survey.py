@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from attnscope.diagnostic import Diagnostic, Label, Report, Survey, Unchecked
@@ -196,7 +197,6 @@ LOG = {
 
 
 def test_sarif_has_what_the_standard_requires() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     log = json.loads(to_sarif(SURVEY))
     jsonschema.validate(log, LOG)
     (run,) = log["runs"]
