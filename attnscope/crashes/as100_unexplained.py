@@ -25,8 +25,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from attnscope.crashes.cause import defined
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.suspects import all_defined
 from attnscope.crashes.values import UNKNOWN, is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -49,7 +49,7 @@ def diagnose(scene: Scene) -> Diagnostic:
                 )
             elif type(value) in (int, float, bool, str) and not isinstance(node, ast.Constant):
                 notes.append(f"`{text}` is {str(value)[:60]}")
-        labels = all_defined(scene, [node for node, value in nodes if is_tensor(value)])
+        labels = [label for node, value in nodes if is_tensor(value) for label in defined(scene, node)]
         help_text = f"look at {scene.quote(scene.node)} with the values above" if notes else ""
     elif scene.crash.phase == "backward":
         notes.append("it was raised in the backward pass")

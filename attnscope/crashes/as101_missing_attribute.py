@@ -36,10 +36,10 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from attnscope.crashes.missing import INTERNALS, Missing, missing, on_self, owner_words
+from attnscope.crashes.missing import Missing, missing, on_self, owner_words
 from attnscope.crashes.scene import Scene, sizes
 from attnscope.crashes.syntax import methods, nearness, reads, self_name
-from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
+from attnscope.crashes.values import UNKNOWN, held, is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS101"
@@ -97,7 +97,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         return scene.finding(
             CODE, message, label=_read_label(scene, found), labels=[scene.label(node, text)], help=cure
         )
-    known, init = sorted(_own(owner)), _init(scene)
+    known, init = sorted(held(owner)), _init(scene)
     notes = (
         [f"`{type(owner).__name__}` has " + ", ".join(f"`{name}`" for name in known[:12])] if known else []
     )
@@ -230,27 +230,11 @@ def _turn_is_called(scene: Scene, loop: ast.comprehension) -> bool:
     )
 
 
-def _own(owner: Any) -> dict[str, Any]:
-    """What an object holds, without asking it: its `__dict__`, and a module's tables."""
-    try:
-        own = dict(object.__getattribute__(owner, "__dict__"))
-    except Exception:
-        return {}
-    if is_module(owner):
-        tables: dict[str, Any] = {}
-        for table in ("_parameters", "_buffers", "_modules"):
-            kept = own.get(table)
-            if isinstance(kept, dict):
-                tables.update(kept)
-        own = {k: v for k, v in own.items() if k not in INTERNALS or k == "training"} | tables
-    return {k: v for k, v in own.items() if isinstance(k, str)}
-
-
 def _candidates(scene: Scene, found: Missing, use: Use) -> list[Candidate]:
     me = _me(scene)
     used = reads(scene.klass) if scene.klass is not None else {}
     ranked: list[Candidate] = []
-    for name, value in _own(found.owner).items():
+    for name, value in held(found.owner).items():
         score = _score(found.name, name, value, use, name in used, scene)
         ranked.append(Candidate(f"{me}.{name}", name, value, score, name in used))
         if (
@@ -259,7 +243,7 @@ def _candidates(scene: Scene, found: Missing, use: Use) -> list[Candidate]:
             or type(value) in (int, float, str, bool, list, tuple, type(None))
         ):
             continue
-        fields = value if type(value) is dict else _own(value)
+        fields = value if type(value) is dict else held(value)
         for field, inner in list(fields.items())[:80]:
             if isinstance(field, str) and field.isidentifier():
                 text = f'{me}.{name}["{field}"]' if type(value) is dict else f"{me}.{name}.{field}"
@@ -376,7 +360,7 @@ def _elsewhere(scene: Scene, found: Missing) -> Diagnostic | None:
         names = []
     else:
         names = [
-            *_own(owner),
+            *held(owner),
             *(n for n in dir(type(owner)) if not n.startswith("_") and not is_module(owner)),
         ]
     near = difflib.get_close_matches(found.name, names, 1, 0.75)

@@ -31,7 +31,7 @@ import ast
 
 from attnscope.crashes.missing import missing, on_self
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.syntax import is_before
+from attnscope.crashes.syntax import is_before, is_init_call
 from attnscope.diagnostic import Diagnostic
 
 CODE = "AS103"
@@ -57,11 +57,4 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             scene.label(place.target, f"`{found.name}` is set here"),
         ],
         help=f"call `super().__init__()` once, first in `__init__`; delete `{scene.text(call)}` here",
-    )
-
-
-def is_init_call(node: ast.AST) -> bool:
-    """`super().__init__(…)` or `nn.Module.__init__(self)`."""
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__"
     )

@@ -29,11 +29,10 @@ from __future__ import annotations
 import ast
 import re
 
-from attnscope.crashes.as103_init_twice import is_init_call
-from attnscope.crashes.missing import INTERNALS, missing
+from attnscope.crashes.missing import missing
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.syntax import is_before, methods, settings
-from attnscope.crashes.values import UNKNOWN, is_module, read
+from attnscope.crashes.syntax import is_before, is_init_call, methods, settings
+from attnscope.crashes.values import INTERNALS, UNKNOWN, is_module, read
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS104"

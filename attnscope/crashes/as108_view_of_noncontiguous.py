@@ -31,9 +31,8 @@ import math
 from typing import Any
 
 from attnscope.axes.dims import regroup
-from attnscope.crashes.as107_element_count import target
+from attnscope.crashes.cause import defined, unique
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.suspects import defined, unique
 from attnscope.crashes.values import UNKNOWN, is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -44,8 +43,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     if not isinstance(scene.error, RuntimeError):
         return None
     worded = "view size is not compatible" in scene.words
-    found = target(scene)
-    if found is None or scene.op is None or scene.op.name != "view":
+    found = scene.op.asked() if scene.op is not None and scene.op.name == "view" else None
+    if found is None or scene.op is None:
         return _bare(scene) if worded else None
     node, tensor, nodes, wanted = found
     if not worded and (tensor.is_contiguous() or scene.value(scene.op.node) is not UNKNOWN):
@@ -63,9 +62,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             cause = link.name
             labels.append(scene.label(link.node, f"made non-contiguous here, by `{link.name}`"))
             break
-    made = defined(scene, node)
-    if made is not None:
-        labels.append(made)
+    labels += defined(scene, node)
     named = isinstance(node, ast.Name | ast.Attribute)
     subject = f"`{scene.text(node)}`" if named else "its memory"
     message = f"`view` cannot merge axes of {subject if named else 'a tensor'}: the memory is not contiguous"

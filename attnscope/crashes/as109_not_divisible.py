@@ -25,12 +25,13 @@ Cure: choose a width that is a multiple of the number of heads.
 from __future__ import annotations
 
 import ast
+import math
 from typing import Any
 
-from attnscope.crashes.as107_element_count import target
+from torch import nn
+
+from attnscope.crashes.cause import lengths, trail
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.suspects import lengths, trail
-from attnscope.crashes.syntax import guards
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -38,12 +39,14 @@ CODE = "AS109"
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
-    return _stated(scene) or _viewed(scene) or _layer(scene)
+    return _stated(scene) or _unflattened(scene) or _viewed(scene) or _layer(scene)
 
 
 def _report(
-    scene: Scene, size: int, parts: int, size_text: str, parts_text: str, labels: list[Label], label: str = ""
-) -> Diagnostic:
+    scene: Scene, size: Any, parts: Any, size_text: str, parts_text: str, labels: list[Label], label: str = ""
+) -> Diagnostic | None:
+    if type(size) is not int or type(parts) is not int or parts <= 0 or size % parts == 0:
+        return None
     shown_size = f"`{size_text}` {size}" if size_text else str(size)
     shown_parts = f"`{parts_text}` {parts}" if parts_text else str(parts)
     lower = size // parts * parts
@@ -58,118 +61,77 @@ def _report(
 
 
 def _stated(scene: Scene) -> Diagnostic | None:
-    """An `assert a % b == 0`, or a `raise` under `if a % b`."""
-    if scene.shot is None or scene.shot.source is None:
-        return None
-    statement = scene.shot.statement
-    test: ast.AST | None = None
-    if isinstance(statement, ast.Assert):
-        test = statement.test
-    elif isinstance(statement, ast.Raise):
-        around = guards(scene.shot.source, statement)
-        test = around[0].test if around and isinstance(around[0], ast.If) else None
-    if test is None:
-        return None
-    for node in ast.walk(test):
+    """An `assert a % b == 0`, a `raise` under `if a % b`, or `head_dim * heads == width` made with `//`."""
+    nodes = list(ast.walk(scene.condition)) if scene.condition is not None else []
+    for node in nodes:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             size, parts = scene.value(node.left), scene.value(node.right)
             if type(size) is int and type(parts) is int and parts > 0 and size % parts:
                 labels = [scene.label(node, f"{size} % {parts} is {size % parts}")]
                 return _report(scene, size, parts, scene.text(node.left), scene.text(node.right), labels)
-    for node in ast.walk(test):
-        # `assert head_dim * heads == width`, where the one factor was made with `//`
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            for product, whole in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
-                if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
-                    a, b, c = (scene.value(one) for one in (product.left, product.right, whole))
-                    if all(type(one) is int and one > 0 for one in (a, b, c)) and a * b != c:
-                        parts, text = (b, product.right) if c // b == a else (a, product.left)
-                        if c % parts and c // parts in (a, b):
-                            return _report(scene, c, parts, scene.text(whole), scene.text(text), [])
+    for node in nodes:
+        sides = [node.left, node.comparators[0]] if isinstance(node, ast.Compare) else []
+        for product, whole in (sides, sides[::-1]) if len(sides) == 2 else ():
+            if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
+                a, b, c = (scene.value(one) for one in (product.left, product.right, whole))
+                if all(type(one) is int and one > 0 for one in (a, b, c)) and a * b != c:
+                    parts, text = (b, product.right) if c // b == a else (a, product.left)
+                    if c // parts in (a, b):
+                        return _report(scene, c, parts, scene.text(whole), scene.text(text), [])
     return None
 
 
 def _viewed(scene: Scene) -> Diagnostic | None:
     """`view(B, T, H, C // H)` where C does not divide by H."""
-    if not isinstance(scene.error, RuntimeError | ValueError):
-        return None
     op = scene.op
-    if op is not None and op.name == "unflatten" and op.inputs and is_tensor(op.inputs[0][1]):
-        return _unflattened(scene)
-    found = target(scene)
-    if found is None:
+    asked = op.asked() if op is not None and op.name in ("view", "reshape") else None
+    if asked is None or not isinstance(scene.error, RuntimeError | ValueError) or asked[1].dim() == 0:
         return None
-    node, tensor, nodes, wanted = found
+    node, tensor, nodes, wanted = asked
     ints = [(one, size) for one, size in zip(nodes, wanted, strict=True) if type(size) is int and size > 0]
-    if tensor.dim() == 0:
-        return None
-    last = int(tensor.shape[-1])
-    given = [int(n) for n in tensor.shape[:-1]]
-    for size in given:  # the leading axes, B and T, stay as they are
-        if not ints or ints[0][1] != size:
+    last, way = int(tensor.shape[-1]), trail(scene, node)
+    for size in tensor.shape[:-1]:  # the leading axes, B and T, stay as they are
+        if not ints or ints[0][1] != int(size):
             break
         ints = ints[1:]
-    way = trail(scene, node)
-    tokens = lengths(scene)
     for parts_node, parts in ints:
-        if parts in tokens:
+        if parts in lengths(scene) or parts <= 1:
             continue
         for other_node, other in ints:
-            if (
-                parts_node is other_node
-                or parts <= 1
-                or other <= 1
-                or last % parts == 0
-                or last // parts != other
-            ):
-                continue
-            labels = list(way)
-            if isinstance(other_node, ast.Attribute):
-                setting = scene.setting(other_node.attr)
-                if setting is not None:
-                    labels.append(scene.label(setting.target, f"`{other_node.attr}` {other} is set here"))
-            return _report(
-                scene, last, parts, "", scene.text(parts_node), labels,
-                f"{last} elements of each token cannot be {parts} × {other} = {parts * other}",
-            )  # fmt: skip
+            if parts_node is not other_node and other > 1 and last % parts and last // parts == other:
+                words = scene.text(other_node)
+                return _report(
+                    scene, last, parts, "", scene.text(parts_node),
+                    [*way, *scene.set_at(other_node, f"`{words.split('.')[-1]}` {other} is set here")],
+                    f"{last} elements of each token cannot be {parts} × {other} = {parts * other}",
+                )  # fmt: skip
     if -1 in wanted and len(ints) == 1 and len(wanted) == tensor.dim() + 1:
-        parts_node, parts = ints[0]
-        if last % parts:
-            return _report(scene, last, parts, "", scene.text(parts_node), way)
+        return _report(scene, last, ints[0][1], "", scene.text(ints[0][0]), way)
     return None
 
 
 def _unflattened(scene: Scene) -> Diagnostic | None:
-    assert scene.op is not None
-    tensor = scene.op.inputs[0][1]
-    axis, sizes = scene.op.argument(1, "dim"), scene.op.argument(2, "sizes")
+    op = scene.op
+    if op is None or op.name != "unflatten" or not op.inputs or not is_tensor(op.inputs[0][1]):
+        return None
+    tensor, axis, sizes = op.inputs[0][1], op.argument(1, "dim"), op.argument(2, "sizes")
     if axis is None or sizes is None or type(axis[1]) is not int or not isinstance(sizes[1], tuple | list):
         return None
-    if not -tensor.dim() <= axis[1] < tensor.dim():
-        return None
     known = [size for size in sizes[1] if type(size) is int and size > 0]
-    whole = int(tensor.shape[axis[1]])
-    parts = 1
-    for size in known:
-        parts *= size
-    if not known or whole % parts == 0:
+    if not known or not -tensor.dim() <= axis[1] < tensor.dim():
         return None
-    way = trail(scene, scene.op.inputs[0][0])
-    return _report(scene, whole, parts, "", scene.text(sizes[0]) if len(known) > 1 else "", way)
+    text = scene.text(sizes[0]) if len(known) > 1 else ""
+    whole = int(tensor.shape[axis[1]])
+    return _report(scene, whole, math.prod(known), "", text, trail(scene, op.inputs[0][0]))
 
 
 def _layer(scene: Scene) -> Diagnostic | None:
     """`nn.MultiheadAttention(30, 4)`."""
     op = scene.op
-    if op is None or getattr(op.callee, "__name__", "") != "MultiheadAttention":
-        return None
-    if not isinstance(scene.error, AssertionError | ValueError):
+    of_torch = op is not None and isinstance(op.callee, type) and issubclass(op.callee, nn.MultiheadAttention)
+    if op is None or not of_torch or not isinstance(scene.error, AssertionError | ValueError):
         return None
     width, heads = op.argument(0, "embed_dim"), op.argument(1, "num_heads")
     if width is None or heads is None:
         return None
-    size: Any = width[1]
-    parts: Any = heads[1]
-    if type(size) is int and type(parts) is int and parts > 0 and size % parts:
-        return _report(scene, size, parts, scene.text(width[0]), scene.text(heads[0]), [])
-    return None
+    return _report(scene, width[1], heads[1], scene.text(width[0]), scene.text(heads[0]), [])

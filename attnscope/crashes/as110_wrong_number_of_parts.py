@@ -30,12 +30,15 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from torch import nn
+
+from attnscope.crashes.cause import defined, layer_label, unique
 from attnscope.crashes.scene import Scene, sizes
-from attnscope.crashes.suspects import defined, layer_label, unique
-from attnscope.crashes.values import UNKNOWN, is_module, is_tensor
+from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS110"
+_CUTS = ("split", "chunk", "unbind", "tensor_split")
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
@@ -48,36 +51,29 @@ def _unpacked(scene: Scene) -> Diagnostic | None:
         return None
     statement = scene.shot.statement if scene.shot is not None else None
     names = len(node.elts)
-    text = scene.text(node)
-    right = getattr(statement, "value", None) if isinstance(statement, ast.Assign) else None
-    value = scene.value(right) if right is not None else UNKNOWN
-    labels: list[Label] = []
-    if right is None:
+    if not isinstance(statement, ast.Assign):
         return scene.finding(
             CODE, f"{names} names cannot take what each turn gives: {scene.words}", label="unpacked here",
             help="give as many names as each element has parts",
         )  # fmt: skip
-    message = f"`{text}` is {names} names for {_count(value, scene)}"
-    cure = f"give as many names as there are parts, or make {names} parts"
-    base = _shape_of(right)
-    if base is not None:
-        tensor = scene.value(base)
-        if is_tensor(tensor):
-            message = f"`{text}` is {names} names for the {tensor.dim()} axes of `{scene.text(base)}`"
-            labels += [label for label in [defined(scene, base)] if label is not None]
-            cure = (
-                f"`{scene.text(base)}` is {scene.shape(tensor, base)}: "
-                f"name {_plural(tensor.dim(), 'axis', 'axes')}"
-            )
-            if names > tensor.dim() and isinstance(base, ast.Name):
-                cure += f", or give `{base.id}` {_plural(names, 'axis', 'axes')}"
-    elif (call := _parted(right)) is not None:
-        more = _call(scene, call, value, names)
-        labels += more[0]
-        cure = more[1] or cure
-    elif is_tensor(value):
+    right, text = statement.value, f"`{scene.text(node)}` is {names} names for"
+    value, base, call = scene.value(right), _shape_of(right), _parted(right)
+    message = f"{text} {_count(value, scene)}"
+    labels, cure = list[Label](), ""
+    tensor = scene.value(base) if base is not None else None
+    if base is not None and is_tensor(tensor):
+        of = scene.text(base)
+        message = f"{text} the {tensor.dim()} axes of `{of}`"
+        labels = defined(scene, base)
+        cure = f"`{of}` is {scene.shape(tensor, base)}: name {_plural(tensor.dim(), 'axis', 'axes')}"
+        if names > tensor.dim() and isinstance(base, ast.Name):
+            cure += f", or give `{of}` {_plural(names, 'axis', 'axes')}"
+    elif base is None and call is not None:
+        labels, cure = _call(scene, call, value, names)
+    elif base is None and is_tensor(value):
         cure = f"`{scene.text(right)}` is {scene.shape(value, right)}: only its axis 0 is unpacked"
-        labels += [label for label in [defined(scene, right)] if label is not None]
+        labels = defined(scene, right)
+    cure = cure or f"give as many names as there are parts, or make {names} parts"
     return scene.finding(CODE, message, label="unpacked here", labels=unique(labels), help=cure)
 
 
@@ -95,117 +91,90 @@ def _plural(number: int, one: str, many: str) -> str:
 
 def _shape_of(node: ast.AST) -> ast.expr | None:
     """`x` in `x.shape` and `x.size()`."""
-    if isinstance(node, ast.Attribute) and node.attr == "shape":
-        return node.value
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("size",)
-        and not node.args
-    ):
-        return node.func.value
-    return None
+    inner = node.func if isinstance(node, ast.Call) and not node.args else node
+    wanted = "shape" if inner is node else "size"
+    return inner.value if isinstance(inner, ast.Attribute) and inner.attr == wanted else None
 
 
-def _parted(node: ast.AST) -> ast.Call | None:
+def _parted(node: ast.AST | None) -> ast.Call | None:
     """The call whose parts are unpacked: in place, or run over by a comprehension."""
     if isinstance(node, ast.GeneratorExp | ast.ListComp):
         node = node.generators[0].iter
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("map", "tuple", "list")
-    ):
-        inner = node.args[-1] if node.args else None
-        return _parted(inner) if inner is not None else None
-    return node if isinstance(node, ast.Call) else None
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Name) and node.func.id in ("map", "tuple", "list"):
+        return _parted(node.args[-1]) if node.args else None
+    return node
 
 
 def _call(scene: Scene, right: ast.Call, value: Any, names: int) -> tuple[list[Label], str]:
     op = scene.operation_of(right, scene.env)
     if op is None:
         return [], ""
-    labels: list[Label] = []
-    if op.name in ("split", "chunk", "unbind", "tensor_split") and op.inputs and is_tensor(op.inputs[0][1]):
-        node, tensor = op.inputs[0]
-        source = _layer_label(scene, node)
-        labels += source
-        first = op.inputs[1][1] if len(op.inputs) > 1 else None
-        where = op.argument(2, "dim")
-        axis = where[1] if where is not None and type(where[1]) is int else 0
-        if op.name == "unbind":
-            axis = first if type(first) is int else axis
-        whole = int(tensor.shape[axis]) if -tensor.dim() <= axis < tensor.dim() else 0
-        given = f"`{scene.text(node)}` is {scene.shape(tensor, node)}"
-        if op.name == "split" and type(first) is int:
-            if whole % names == 0:
-                return labels, (
-                    f"{given}: axis {axis} has {whole}, so {names} parts are `split({whole // names}, …)`; "
-                    f"or make it {names} × {first} = {names * first}"
-                )
-            other = [i for i, n in enumerate(tensor.shape) if int(n) == names * first]
-            if other:
-                return labels, f"{given}: split along axis {other[0]}, which has {names * first}"
-        return labels, f"{given}: make axis {axis} ({whole}) into {names} parts"
     whole = scene.value(right)
+    if op.name in _CUTS and op.inputs and is_tensor(op.inputs[0][1]):
+        node, tensor = op.inputs[0]
+        first, where = (op.inputs[1][1] if len(op.inputs) > 1 else None), op.argument(2, "dim")
+        axis = where[1] if where is not None and type(where[1]) is int else 0
+        if op.name == "unbind" and type(first) is int:
+            axis = first
+        size = int(tensor.shape[axis]) if -tensor.dim() <= axis < tensor.dim() else 0
+        cure = f"`{scene.text(node)}` is {scene.shape(tensor, node)}"
+        axes = [i for i, n in enumerate(tensor.shape) if type(first) is int and int(n) == names * first]
+        if op.name == "split" and type(first) is int and size % names == 0:
+            cure += f": axis {axis} has {size}, so {names} parts are `split({size // names}, …)`; "
+            cure += f"or make it {names} × {first} = {names * first}"
+        elif op.name == "split" and type(first) is int and axes:
+            cure += f": split along axis {axes[0]}, which has {names * first}"
+        else:
+            cure += f": make axis {axis} ({size}) into {names} parts"
+        return _layer(scene, node), cure
     if is_tensor(whole) and whole.dim():
         given = f"`{scene.text(right, 50)}` is {scene.shape(whole, right)}: unpacking goes along axis 0"
-        last = int(whole.shape[-1])
-        cut = f"; cut it first, `.chunk({names}, dim=-1)`" if last % names == 0 and whole.dim() > 1 else ""
-        return _layer_label(scene, right), given + cut
-    if is_module(op.callee) and type(op.callee).__name__ == "MultiheadAttention":
-        return labels, "`nn.MultiheadAttention` returns two values: `output, weights = …`"
+        cut = whole.dim() > 1 and int(whole.shape[-1]) % names == 0
+        return _layer(scene, right), given + (f"; cut it first, `.chunk({names}, dim=-1)`" if cut else "")
+    if isinstance(op.callee, nn.MultiheadAttention):
+        return [], "`nn.MultiheadAttention` returns two values: `output, weights = …`"
     if isinstance(value, tuple | list):
-        return labels, f"`{scene.text(right.func)}` gives {len(value)} values: take {len(value)} names"
-    return labels, ""
+        return [], f"`{scene.text(right.func)}` gives {len(value)} values: take {len(value)} names"
+    return [], ""
 
 
-def _layer_label(scene: Scene, node: ast.AST) -> list[Label]:
+def _layer(scene: Scene, node: ast.AST) -> list[Label]:
     """Where the layer that made a tensor is set, else where the tensor was made."""
-    for link in scene.history(node):
-        label = layer_label(scene, link)
-        if label is not None:
-            return [label]
-    made = defined(scene, node)
-    return [made] if made is not None else []
+    labels = [label for link in scene.history(node) for label in layer_label(scene, link)]
+    return labels[:1] or defined(scene, node)
 
 
 def _split(scene: Scene) -> Diagnostic | None:
     op = scene.op
-    if op is None or op.name not in ("split", "split_with_sizes", "chunk"):
+    if op is None or op.name not in ("split", "split_with_sizes", "chunk") or len(op.inputs) < 2:
         return None
-    if not isinstance(scene.error, RuntimeError) or not op.inputs or not is_tensor(op.inputs[0][1]):
+    node, tensor = op.inputs[0]
+    if not isinstance(scene.error, RuntimeError) or not is_tensor(tensor):
         return None
-    first = op.inputs[1] if len(op.inputs) > 1 else None
-    if first is not None and type(first[1]) is int and first[1] <= 0:
+    first, parts = op.inputs[1]
+    if type(parts) is int and parts <= 0:
         what = "the number of parts" if op.name == "chunk" else "the size of a part"
         return scene.finding(
             CODE,
-            f"`{op.name}` is given {first[1]} as {what}",
-            label=f"`{scene.text(first[0])}` comes first here",
-            labels=_layer_label(scene, op.inputs[0][0]),
+            f"`{op.name}` is given {parts} as {what}",
+            label=f"`{scene.text(first)}` comes first here",
+            labels=_layer(scene, node),
             help=f"give {what} first and then the axis: "
             f"`{op.name}({'3' if op.name == 'chunk' else 'size'}, dim=-1)`",
         )
-    node, tensor = op.inputs[0]
-    parts, where = (
-        op.argument(1, "split_size_or_sections") or op.argument(1, "split_size"),
-        op.argument(2, "dim"),
-    )
-    axis = where[1] if where is not None else 0
-    if parts is None or not isinstance(parts[1], tuple | list) or type(axis) is not int:
+    axis = (op.argument(2, "dim") or (None, 0))[1]
+    if not isinstance(parts, tuple | list) or any(type(size) is not int for size in parts):
         return None
-    if any(type(size) is not int for size in parts[1]) or not -tensor.dim() <= axis < tensor.dim():
+    if type(axis) is not int or not -tensor.dim() <= axis < tensor.dim():
         return None
-    whole, total = int(tensor.shape[axis]), sum(parts[1])
+    whole, total = int(tensor.shape[axis]), sum(parts)
     other = [i for i, n in enumerate(tensor.shape) if int(n) == total]
-    cure = f"make the parts sum to {whole}"
-    if other:
-        cure = f"split along axis {other[0]}, which has {total}"
     return scene.finding(
         CODE,
-        f"parts of {list(parts[1])} are {total}, and axis {axis} of `{scene.text(node)}` has {whole}",
+        f"parts of {list(parts)} are {total}, and axis {axis} of `{scene.text(node)}` has {whole}",
         label=f"`{scene.text(node, 40)}` is {scene.shape(tensor, node)}",
-        labels=_layer_label(scene, node),
-        help=cure,
+        labels=_layer(scene, node),
+        help=f"split along axis {other[0]}, which has {total}" if other else f"make the parts sum to {whole}",
     )

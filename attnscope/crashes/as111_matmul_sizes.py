@@ -25,41 +25,55 @@ Cure: transpose the axis that is meant: `q @ k.transpose(-2, -1)`.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
+from torch import nn
+
+from attnscope.crashes.cause import REPEATS, causes, mismatch, tokens_changed
+from attnscope.crashes.repairs import forms, untransposed
 from attnscope.crashes.scene import Op, Scene
-from attnscope.crashes.suspects import REPEATS, broadcastable, lengths, misfits, mismatch
-from attnscope.crashes.values import is_module, is_tensor, read
+from attnscope.crashes.values import is_tensor, read
 from attnscope.diagnostic import Diagnostic
+from attnscope.ops.catalog import MATMULS, SOFTMAXES
 
 CODE = "AS111"
-PRODUCTS = ("matmul", "bmm", "mm", "baddbmm", "addmm", "dot", "mv")
+Operand = tuple[ast.expr, Any]
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
     op = scene.op
     if op is None or not isinstance(scene.error, RuntimeError | AssertionError):
         return None
-    if op.name == "scaled_dot_product_attention":
-        return _attention(scene, op)
-    if is_module(op.callee) and type(op.callee).__name__ == "MultiheadAttention":
-        return _multihead(scene, op)
-    if op.name not in PRODUCTS:
+    fused = op.name == "scaled_dot_product_attention"
+    if fused or isinstance(op.callee, nn.MultiheadAttention):
+        given = [op.argument(i, name) for i, name in enumerate(("query", "key", "value"))]
+        operands = [one for one in given if one is not None and is_tensor(one[1])]
+        judge: Callable[..., tuple[str, str] | None] = _attention if fused else _multihead
+        found = judge(scene, op, *operands) if len(operands) == 3 else None
+        if found is None:
+            return None
+        return scene.finding(
+            CODE,
+            f"{'q, k and v' if fused else 'query, key and value'} do not fit each other: {found[0]}",
+            label="called here",
+            labels=causes(scene, operands),
+            notes=[", ".join(_brief(scene, *one) for one in operands)],
+            help=found[1],
+        )
+    factors = [one for one in op.inputs if is_tensor(one[1])][-2:]
+    if op.name not in MATMULS | {"dot", "mv"} or len(factors) < 2:
         return None
-    pair = [(node, value) for node, value in op.inputs if is_tensor(value)][-2:]
-    if len(pair) < 2:
-        return None
-    (left_node, left), (right_node, right) = pair
-    reason = misfit(left, right)
+    left, right = factors
+    reason = _misfit(left[1], right[1])
     if reason is None:
         return None
     return scene.finding(
         CODE,
-        f"{_brief(scene, left_node, left)} and "
-        f"{_brief(scene, right_node, right)} cannot be multiplied: {reason}",
+        f"{_brief(scene, *left)} and {_brief(scene, *right)} cannot be multiplied: {reason}",
         label=reason,
-        labels=misfits(scene, pair),
-        help=_cure(scene, left_node, left, right_node, right),
+        labels=causes(scene, factors),
+        help=_cure(scene, left, right, reason),
     )
 
 
@@ -67,7 +81,7 @@ def _brief(scene: Scene, node: ast.AST, value: Any) -> str:
     return f"`{scene.text(node, 40)}` {scene.shape(value, node)}"
 
 
-def misfit(left: Any, right: Any) -> str | None:
+def _misfit(left: Any, right: Any) -> str | None:
     """Why `left @ right` cannot be, or None."""
     if left.dim() == 0 or right.dim() == 0:
         return "a number alone is no matrix"
@@ -75,189 +89,117 @@ def misfit(left: Any, right: Any) -> str | None:
     if int(left.shape[-1]) != inner:
         return f"{int(left.shape[-1])} columns meet {inner} rows"
     axis = mismatch(left.shape[:-2], right.shape[:-2])
-    if axis is not None:
-        a, b = int(left.shape[axis - 2]), int(right.shape[axis - 2])
-        return f"{a} and {b} matrices on axis {axis - 2}"
-    return None
+    if axis is None:
+        return None
+    return f"{int(left.shape[axis - 2])} and {int(right.shape[axis - 2])} matrices on axis {axis - 2}"
 
 
-def _cure(scene: Scene, left_node: ast.AST, left: Any, right_node: ast.AST, right: Any) -> str:
+def _fit(left: Any, right: Any) -> bool:
+    return _misfit(left, right) is None and left.shape[:-2] == right.shape[:-2]
+
+
+def _cure(scene: Scene, left: Operand, right: Operand, reason: str) -> str:
     """The first swap of axes of one factor after which the product is possible with equal leading axes."""
-    if _is_weights(scene, left_node) and left.dim() > 1 and right.dim() > 1:
-        keys, values = int(left.shape[-1]), int(right.shape[-2])
-        for text, value in _swaps(scene, right_node, right)[1:]:
-            if misfit(left, value) is None and left.shape[:-2] == value.shape[:-2]:
-                return f"multiply with {text}"
-        if keys != values:
-            return (
-                f"the weights have {keys} keys and `{scene.text(right_node, 40)}` {values} rows: "
+    (left_node, a), (right_node, b) = left, right
+    words = scene.text(left_node, 40), scene.text(right_node, 40)
+    turned = list(forms(scene, right_node, b))
+    if _is_weights(scene, left_node) and a.dim() > 1 and b.dim() > 1:
+        keys, rows = int(a.shape[-1]), int(b.shape[-2])
+        if keys != rows:
+            own = [(text, value) for text, value in turned if ".transpose(-2, -1)" not in text]
+            fits = [text for text, value in own if value.shape != b.shape and _fit(a, value)]
+            return f"multiply with {fits[0]}" if fits else (
+                f"the weights have {keys} keys and `{words[1]}` {rows} rows: "
                 "make k and v from the same tokens, and lay them out alike"
-            )
-    trials: list[tuple[str, Any, Any]] = []
-    base_node, base = _untransposed(scene, right_node, right)
-    if base is not None:
-        trials += [(text, left, value) for text, value in _swaps(scene, base_node, base)]
-        trials.append((f"`{scene.text(base_node)}` as it is", left, base))
-    trials += [(text, left, value) for text, value in _swaps(scene, right_node, right)]
-    base_node, base = _untransposed(scene, left_node, left)
-    if base is not None:
-        trials += [(text, value, right) for text, value in _swaps(scene, base_node, base)]
-        trials.append((f"`{scene.text(base_node)}` as it is", base, right))
-    trials += [(text, value, right) for text, value in _swaps(scene, left_node, left)]
-    for text, a, b in trials:
-        if misfit(a, b) is None and a.shape[:-2] == b.shape[:-2]:
-            return f"multiply with {text}"
-    repeated = _repeat(scene, left_node, left, right_node, right)
+            )  # fmt: skip
+    fits = [text for text, value in turned if _fit(a, value)]
+    fits += [text for text, value in forms(scene, left_node, a) if _fit(value, b)]
+    if fits:
+        return f"multiply with {fits[0]}"
+    repeated = _repeat(scene, left, right)
     if repeated:
         return repeated
-    if left.dim() == 4 and right.dim() == 3:
-        text = scene.text(right_node, 40)
-        return f"cut `{text}` into heads as well: it has 3 axes, `{scene.text(left_node, 40)}` has 4"
-    reason = misfit(left, right) or ""
+    if a.dim() == 4 and b.dim() == 3:
+        return f"cut `{words[1]}` into heads as well: it has 3 axes, `{words[0]}` has 4"
     if "columns" in reason:
+        rows = int(b.shape[-2] if b.dim() > 1 else b.shape[-1])
         return (
-            f"the last axis of `{scene.text(left_node, 40)}` "
-            f"({int(left.shape[-1])}) must be as long as the last but "
-            f"one of `{scene.text(right_node, 40)}` "
-            f"({int(right.shape[-2]) if right.dim() > 1 else int(right.shape[-1])})"
+            f"the last axis of `{words[0]}` ({int(a.shape[-1])}) must be as long as the last but one of "
+            f"`{words[1]}` ({rows})"
         )
     return "give both factors the same leading axes (batch and heads)"
 
 
 def _is_weights(scene: Scene, node: ast.AST) -> bool:
     """Whether an operand came out of a softmax with no product after it."""
-    for link in scene.history(node):
-        if link.kind == "op" and link.name in PRODUCTS:
-            return False
-        if link.kind == "op" and link.name in ("softmax", "Softmax"):
-            return True
-    return False
+    names = [link.name for link in scene.history(node) if link.kind == "op"]
+    first = next((name for name in names if name in MATMULS | SOFTMAXES | {"Softmax"}), "matmul")
+    return first not in MATMULS
 
 
-def _swaps(scene: Scene, node: ast.AST, value: Any) -> list[tuple[str, Any]]:
-    text = scene.text(node, 60)
-    if isinstance(node, ast.BinOp | ast.UnaryOp | ast.IfExp | ast.Compare):
-        text = f"({text})"
-    found = []
-    if value.dim() >= 2:
-        found.append((f"`{text}.transpose(-2, -1)`", value.transpose(-2, -1)))
-    if value.dim() == 4:
-        found.append((f"`{text}.transpose(1, 2)`", value.transpose(1, 2)))
-        found.append((f"`{text}.permute(0, 2, 3, 1)`", value.permute(0, 2, 3, 1)))
-    if value.dim() == 3:
-        found.append((f"`{text}.transpose(0, 1)`", value.transpose(0, 1)))
-    return found
-
-
-def _untransposed(scene: Scene, node: ast.AST, value: Any) -> tuple[ast.AST, Any]:
-    """The operand without the transpose or permute with which it is written."""
-    links = scene.history(node)
-    if (
-        links
-        and links[0].kind == "op"
-        and links[0].name in ("transpose", "permute", "T", "mT", "t", "swapaxes")
-    ):
-        inner = links[0].node
-        base = (
-            inner.func.value
-            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute)
-            else None
-        )
-        if isinstance(inner, ast.Attribute):
-            base = inner.value
-        if base is not None and is_tensor(links[0].before):
-            return base, links[0].before
-    return node, None
-
-
-def _repeat(scene: Scene, left_node: ast.AST, left: Any, right_node: ast.AST, right: Any) -> str:
+def _repeat(scene: Scene, left: Operand, right: Operand) -> str:
     """Heads that were repeated along another axis, or not at all."""
-    for node in (left_node, right_node):
-        for link in scene.history(node):
-            if (
-                link.kind == "op"
-                and link.name in REPEATS
-                and is_tensor(link.before)
-                and is_tensor(link.value)
-            ):
-                before, after = link.before.shape, link.value.shape
-                if len(before) == len(after) == 4:
-                    grown = [i for i in range(4) if before[i] != after[i] and before[i] != 1]
-                    heads = [i for i in (1, 2) if i not in grown]
-                    tokens = lengths(scene)
-                    if grown and grown[0] in (1, 2) and heads and int(before[grown[0]]) in tokens:
-                        return (
-                            f"repeat along axis {heads[0]} (heads, "
-                            f"{int(before[heads[0]])}), not axis {grown[0]} "
-                            f"({int(before[grown[0]])} → {int(after[grown[0]])})"
-                        )
-    if left.dim() == right.dim() == 4:
-        a, b = int(left.shape[1]), int(right.shape[1])
-        few, many, node = (a, b, left_node) if a < b else (b, a, right_node)
-        if few and few != many and many % few == 0 and left.shape[0] == right.shape[0]:
-            base = _untransposed(scene, node, left if node is left_node else right)
-            text = scene.text(base[0] if base[1] is not None and int(base[1].shape[1]) == few else node, 40)
+    for link in [*scene.history(left[0]), *scene.history(right[0])]:
+        axis = tokens_changed(scene, link) if link.kind == "op" and link.name in REPEATS else None
+        if axis in (1, 2):
+            before, after, heads = link.before.shape, link.value.shape, 3 - axis
+            return (
+                f"repeat along axis {heads} (heads, {int(before[heads])}), not axis {axis} "
+                f"({int(before[axis])} → {int(after[axis])})"
+            )
+    if left[1].dim() == right[1].dim() == 4 and left[1].shape[0] == right[1].shape[0]:
+        (node, value), (_, other) = sorted((left, right), key=lambda one: int(one[1].shape[1]))
+        few, many = int(value.shape[1]), int(other.shape[1])
+        if few and few != many and many % few == 0:
+            base, before = untransposed(scene, node)
+            text = scene.text(base if before is not None and int(before.shape[1]) == few else node, 40)
             return f"repeat the heads first: `{text}.repeat_interleave({many // few}, dim=1)`"
     return ""
 
 
-def _attention(scene: Scene, op: Op) -> Diagnostic | None:
-    given = [op.argument(i, name) for i, name in enumerate(("query", "key", "value"))]
-    operands = [one for one in given if one is not None and is_tensor(one[1])]
-    if len(operands) < 3:
-        return None
-    (qn, q), (kn, k), (vn, v) = operands
+def _attention(scene: Scene, op: Op, query: Operand, key: Operand, value: Operand) -> tuple[str, str] | None:
+    """(why, help) for `F.scaled_dot_product_attention`."""
+    q, k, v = (one[1] for one in (query, key, value))
     if min(q.dim(), k.dim(), v.dim()) < 2:
         return None
-    gqa = op.keywords.get("enable_gqa", (None, False))[1]
-    lead = [t.shape[: -3 if gqa else -2] for t in (q, k, v)]
-    names = [f"`{scene.text(n, 40)}`" for n in (qn, kn, vn)]
+    lead = [t.shape[: -3 if op.keywords.get("enable_gqa", (None, False))[1] else -2] for t in (q, k, v)]
+    names = [f"`{scene.text(one[0], 40)}`" for one in (query, key, value)]
+    axis = mismatch(*lead)
     if int(q.shape[-1]) != int(k.shape[-1]):
-        reason = f"{names[0]} has width {int(q.shape[-1])}, {names[1]} {int(k.shape[-1])}"
-        cure = "project q and k to the same head width, and transpose them alike"
-    elif int(k.shape[-2]) != int(v.shape[-2]):
-        reason = f"{names[1]} has {int(k.shape[-2])} keys, {names[2]} {int(v.shape[-2])} values"
-        cure = "make k and v from the same tokens, and transpose them alike"
-    elif not broadcastable(*lead):
-        axis = mismatch(*lead) or -1
-        found = [str(int(one[axis])) if len(one) >= -axis else "none" for one in lead]
-        reason = f"q, k and v have {', '.join(found)} on axis {axis - 2}"
-        cure = _repeat(scene, qn, q, kn, k) or "give q, k and v the same batch and heads"
-    else:
+        return (
+            f"{names[0]} has width {int(q.shape[-1])}, {names[1]} {int(k.shape[-1])}",
+            "project q and k to the same head width, and transpose them alike",
+        )
+    if int(k.shape[-2]) != int(v.shape[-2]):
+        return (
+            f"{names[1]} has {int(k.shape[-2])} keys, {names[2]} {int(v.shape[-2])} values",
+            "make k and v from the same tokens, and transpose them alike",
+        )
+    if axis is None:
         return None
-    shown = ", ".join(_brief(scene, n, t) for n, t in operands)
-    return scene.finding(
-        CODE,
-        f"q, k and v do not fit each other: {reason}",
-        label="called here",
-        labels=misfits(scene, operands),
-        notes=[shown],
-        help=cure,
+    found = [str(int(one[axis])) if len(one) >= -axis else "none" for one in lead]
+    cure = _repeat(scene, query, key) or _repeat(scene, query, value)
+    return (
+        f"q, k and v have {', '.join(found)} on axis {axis - 2}",
+        cure or "give q, k and v the same batch and heads",
     )
 
 
-def _multihead(scene: Scene, op: Op) -> Diagnostic | None:
-    """`nn.MultiheadAttention` with a key and a value of different lengths, or another batch."""
-    given = [op.argument(i, name) for i, name in enumerate(("query", "key", "value"))]
-    operands = [one for one in given if one is not None and is_tensor(one[1])]
-    if len(operands) < 3 or any(value.dim() != 3 for _, value in operands):
+def _multihead(scene: Scene, op: Op, query: Operand, key: Operand, value: Operand) -> tuple[str, str] | None:
+    """(why, help) for `nn.MultiheadAttention` with a key and a value of other lengths, or another batch."""
+    q, k, v = (one[1] for one in (query, key, value))
+    if any(one.dim() != 3 for one in (q, k, v)):
         return None
-    (_, q), (kn, k), (vn, v) = operands
-    batch = 0 if read(op.callee, "batch_first") else 1
-    layout = "[B, T, C]" if batch == 0 else "[T, B, C]"
+    first = bool(read(op.callee, "batch_first"))
+    batch, layout = (0, "[B, T, C]") if first else (1, "[T, B, C]")
     if tuple(k.shape[:2]) != tuple(v.shape[:2]):
-        reason = f"{_brief(scene, kn, k)} and {_brief(scene, vn, v)} differ"
-        cure = "give the key and the value from the same sequence"
-    elif int(q.shape[batch]) != int(k.shape[batch]):
-        reason = f"the query has {int(q.shape[batch])} on the batch's axis, the key {int(k.shape[batch])}"
-        cure = f"give all three as {layout}, which `batch_first={batch == 0}` asks for"
-    else:
+        return (
+            f"{_brief(scene, *key)} and {_brief(scene, *value)} differ",
+            "give the key and the value from the same sequence",
+        )
+    if int(q.shape[batch]) == int(k.shape[batch]):
         return None
-    return scene.finding(
-        CODE,
-        f"query, key and value do not fit each other: {reason}",
-        label="called here",
-        labels=misfits(scene, operands),
-        notes=[", ".join(_brief(scene, n, t) for n, t in operands)],
-        help=cure,
+    return (
+        f"the query has {int(q.shape[batch])} on the batch's axis, the key {int(k.shape[batch])}",
+        f"give all three as {layout}, which `batch_first={first}` asks for",
     )

@@ -31,181 +31,112 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from torch import nn
+
+from attnscope.crashes.cause import defined, different, overwritten, trail, unique, unread
 from attnscope.crashes.history import Link
+from attnscope.crashes.repairs import MERGES, fitting
 from attnscope.crashes.scene import Op, Scene, sizes
-from attnscope.crashes.suspects import defined, different, overwritten, trail, unique, unread
 from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
+from attnscope.ops.catalog import LAYERS, PRODUCTS, SOFTMAXES
 
 CODE = "AS112"
 
 
-def wanted(scene: Scene, op: Op) -> tuple[int, ast.expr, Any] | None:
-    """(features that the layer takes, the operand, its twin) of the failing call, or None."""
-    given = op.inputs[0] if op.inputs else next(iter(op.keywords.values()), None)
-    if given is None or not is_tensor(given[1]) or given[1].dim() == 0:
-        return None
-    node, value = given
-    if is_module(op.callee):
-        kind = type(op.callee).__name__
-        if kind in ("Linear", "NonDynamicallyQuantizableLinear", "LazyLinear"):
-            features = read(op.callee, "in_features")
-        elif kind in ("LayerNorm", "RMSNorm"):
-            shape = read(op.callee, "normalized_shape")
-            features = shape[-1] if isinstance(shape, tuple) and shape else None
-        elif kind == "MultiheadAttention":
-            features = read(op.callee, "embed_dim")
-        elif kind == "Sequential":
-            features = next(
-                (
-                    read(child, "in_features")
-                    for child in (read(op.callee, "_modules") or {}).values()
-                    if type(child).__name__ == "Linear"
-                ),
-                None,
-            )
-        else:
-            return None
-        return (features, node, value) if type(features) is int else None
-    if op.name == "linear" and len(op.inputs) > 1 and is_tensor(op.inputs[1][1]):
-        return int(op.inputs[1][1].shape[-1]), node, value
-    if op.name == "layer_norm" and len(op.inputs) > 1:
-        shape = op.inputs[1][1]
-        if isinstance(shape, tuple | list) and shape and type(shape[-1]) is int:
-            return shape[-1], node, value
-    return None
+def _wanted(op: Op) -> Any:
+    """The features that a layer takes (UNKNOWN: it is none of these)."""
+    layer = op.callee
+    if isinstance(layer, nn.Sequential):
+        children = (read(layer, "_modules") or {}).values()
+        layer = next((one for one in children if isinstance(one, nn.Linear)), None)
+    if isinstance(layer, nn.Linear):
+        return read(layer, "in_features")
+    if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+        return (read(layer, "normalized_shape") or (UNKNOWN,))[-1]
+    if isinstance(layer, nn.MultiheadAttention):
+        return read(layer, "embed_dim")
+    second = op.inputs[1][1] if len(op.inputs) > 1 else None
+    if op.name == "linear" and is_tensor(second):
+        return int(second.shape[-1])
+    return second[-1] if op.name == "layer_norm" and isinstance(second, tuple | list) and second else UNKNOWN
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
     op = scene.op
-    if op is None or not isinstance(scene.error, RuntimeError | AssertionError):
+    if op is None or op.given is None or not isinstance(scene.error, RuntimeError | AssertionError):
         return None
-    known = wanted(scene, op)
-    if known is None:
+    (node, value), features = op.given, _wanted(op)
+    if type(features) is not int or not is_tensor(value) or value.dim() == 0 or value.shape[-1] == features:
         return None
-    features, node, value = known
-    have = int(value.shape[-1])
-    if have == features:
-        return None
-    callee = op.node.func if isinstance(op.node, ast.Call) else None
-    layer = scene.text(callee) if callee is not None else op.name
+    have, text = int(value.shape[-1]), scene.text(node, 50)
+    layer = scene.text(op.words) if op.words is not None else op.name
     links = scene.history(node)
-    labels: list[Label] = []
-    weights = _weights(links)
-    made = defined(scene, node)
-    if made is not None:
-        text = made.text
-        if weights is not None:
-            text += f", from the attention weights `{_short(scene, weights)}`"
-        labels.append(Label(made.span, text))
+    weights, labels = _weights(links), defined(scene, node)
+    if weights is not None:
+        said = f", from the attention weights `{_short(scene, weights)}`"
+        labels = [Label(one.span, one.text + said) for one in labels]
     labels += unread(scene)
-    lost = _lost(scene, node)
+    name = next((link.name for link in links if link.kind == "def"), "")
+    lost = overwritten(scene, name)
     if lost is not None:
         labels.append(scene.label(lost, "this value is overwritten before it is read"))
-    if isinstance(callee, ast.Attribute):
-        setting = scene.setting(callee.attr)
-        if setting is not None:
-            labels.append(scene.label(setting.target, f"`{callee.attr}` takes {features} features"))
+    labels += scene.set_at(op.words, f"`{layer.split('.')[-1]}` takes {features} features")
     way = trail(scene, node, {label.span.line for label in labels})
     labels += sorted(way, key=lambda one: " gives " in one.text)
     labels += different(scene, [(node, value)])
-    text = scene.text(node, 50)
+    if weights is not None:
+        short = _short(scene, weights)
+        cure = f"project the context, the weights `{short}` times the values, not the weights themselves"
+        if isinstance(lost, ast.Assign):
+            context = f"line {lost.lineno}, `{scene.text(lost.value, 40)}`"
+            cure = f"merge the context of {context}, not the weights `{short}`"
+    else:
+        gives = read(op.callee, "out_features") if is_module(op.callee) else None
+        cure = _cure(scene, layer, features, node, value, gives)
     return scene.finding(
         CODE,
         f"`{layer}` takes {features} features, `{text}` {scene.shape(value, node)} has {have}",
         label=f"given {have} features",
         labels=unique(labels),
-        help=_cure(
-            scene,
-            features,
-            have,
-            node,
-            value,
-            layer,
-            weights,
-            lost,
-            read(op.callee, "out_features") if is_module(op.callee) else None,
-        ),
+        help=cure,
     )
 
 
 def _weights(links: list[Link]) -> Link | None:
     """The softmax that a tensor descends from with no product after it."""
     for link in links:
-        if link.kind == "op" and link.name in ("matmul", "bmm", "einsum", "Linear", "linear"):
+        if link.kind == "op" and link.name in PRODUCTS | LAYERS | {"Linear"}:
             return None
-        if link.kind == "op" and link.name in ("softmax", "Softmax"):
+        if link.kind == "op" and link.name in SOFTMAXES | {"Softmax"}:
             return link
     return None
 
 
 def _short(scene: Scene, link: Link) -> str:
-    statement = link.node
-    if scene.file is not None:
-        for parent in scene.file.ancestors(link.node):
-            if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-                return parent.targets[0].id
-            if isinstance(parent, ast.stmt):
-                break
-    return scene.text(statement, 30)
+    """The variable that a step is assigned to, else its text."""
+    for parent in scene.file.ancestors(link.node) if scene.file is not None else ():
+        if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+            return parent.targets[0].id
+        if isinstance(parent, ast.stmt):
+            break
+    return scene.text(link.node, 30)
 
 
-def _residual(scene: Scene, width: int) -> bool:
-    """Whether what `forward` was given has that many channels: then so should what it gives."""
-    forward = scene.reader.body.function if scene.reader is not None else None
-    if not isinstance(forward, ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
-    names = [one.arg for one in forward.args.args if one.arg != "self"]
-    for name in names[:1]:
-        value = scene.value(ast.Name(name, ast.Load()))
-        if is_tensor(value) and value.dim() and int(value.shape[-1]) == width:
-            return True
-    return False
-
-
-def _lost(scene: Scene, node: ast.AST) -> ast.stmt | None:
-    for link in scene.history(node):
-        if link.kind == "def":
-            return overwritten(scene, link.name)
-    return None
-
-
-def _cure(
-    scene: Scene,
-    features: int,
-    have: int,
-    node: ast.AST,
-    value: Any,
-    layer: str,
-    weights: Link | None,
-    lost: ast.stmt | None,
-    gives: object,
-) -> str:
-    text = scene.text(node, 50)
-    if weights is not None:
-        short = _short(scene, weights)
-        if lost is not None and isinstance(lost, ast.Assign):
-            return (
-                f"merge the context of line {lost.lineno}, "
-                f"`{scene.text(lost.value, 40)}`, not the weights `{short}`"
-            )
-        return f"project the context, the weights `{short}` times the values, not the weights themselves"
-    shape = [int(n) for n in value.shape]
-    if gives == have and _residual(scene, have):
-        return f"make `{layer}` for {have} features: `nn.Linear({have}, {gives})`"
+def _cure(scene: Scene, layer: str, features: int, node: ast.expr, value: Any, gives: object) -> str:
+    text, have, shape = scene.text(node, 50), int(value.shape[-1]), [int(n) for n in value.shape]
     if gives == have:
+        # What `forward` is given has that many channels: then so should what it gives.
+        first = next((one for name, one in scene.arguments if name != "self"), None)
+        if is_tensor(first) and first.dim() and int(first.shape[-1]) == have:
+            return f"make `{layer}` for {have} features: `nn.Linear({have}, {gives})`"
         return f"swap the sizes of `{layer}`: `nn.Linear({have}, {features})`"
-    if "…" in text:
-        text = "it"
+    text = "it" if "…" in text else text
     if gives is UNKNOWN:
         return f"make `{layer}` for {have} features, or give it a tensor whose last axis is {features}"
-    other = [axis for axis, size in enumerate(shape[:-1]) if size == features]
-    if other:
-        return (
-            f"axis {other[-1]} of `{text}` has {features}: move it last, `{text}.transpose({other[-1]}, -1)`"
-        )
-    if len(shape) > 2 and shape[-1] * shape[-2] == features:
-        return f"merge the last two axes of `{text}` {sizes(shape)}: `{text}.flatten(-2)`"
-    if len(shape) == 4 and shape[1] * shape[3] == features:
-        return f"merge the heads of `{text}` {sizes(shape)}: `{text}.transpose(1, 2).flatten(2)`"
+    if features in shape[:-1]:
+        axis = max(axis for axis, size in enumerate(shape[:-1]) if size == features)
+        return f"axis {axis} of `{text}` has {features}: move it last, `{text}.transpose({axis}, -1)`"
+    for edit in fitting(value, lambda tensor: int(tensor.shape[-1]) == features, MERGES):
+        return f"{edit.why} of `{text}` {sizes(shape)}: `{edit.words.format(text)}`"
     return f"make `{layer}` with {have} input features, or give it a tensor of {features} features"

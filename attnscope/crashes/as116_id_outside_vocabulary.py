@@ -28,40 +28,35 @@ Cure: make the table as large as the vocabulary, or bring the ids into its range
 
 from __future__ import annotations
 
-import ast
-
-from attnscope.crashes.as115_context_exceeded import observed, table
+from attnscope.crashes.cause import defined
+from attnscope.crashes.lookup import looked_up, observed
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.suspects import defined
-from attnscope.diagnostic import Diagnostic, Label
+from attnscope.diagnostic import Diagnostic
 
 CODE = "AS116"
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
-    if not isinstance(scene.error, IndexError) or scene.op is None:
-        return None
-    found = table(scene, scene.op)
+    found = looked_up(scene) if isinstance(scene.error, IndexError) else None
     if found is None:
         return None
-    words, rows, layer, node = found
-    seen = observed(scene)
-    labels: list[Label] = []
-    if isinstance(layer, ast.Attribute):
-        setting = scene.setting(layer.attr)
-        if setting is not None:
-            labels.append(scene.label(setting.target, f"`{layer.attr}` has {rows} rows, 0 to {rows - 1}"))
-    made = defined(scene, node)
-    if made is not None:
-        labels.append(made)
-    text = scene.text(node, 50)
-    if seen is None:
-        message = f"an index in `{text}` is outside the {rows} rows of `{words}`"
-        cure = f"bring the indices into 0 to {rows - 1}, or make `{words}` larger"
-    else:
+    words, rows, seen = found.words, found.rows, observed(scene)
+    text = scene.text(found.node, 50)
+    message, cure = (
+        f"an index in `{text}`",
+        f"bring the indices into 0 to {rows - 1}, or make `{words}` larger",
+    )
+    if seen is not None:
         wrong = seen[1] if seen[1] >= rows else seen[0]
-        message = f"index {wrong} in `{text}` is outside the {rows} rows of `{words}`"
+        message = f"index {wrong} in `{text}`"
         cure = f"make `{words}` at least {wrong + 1} rows, or bring `{text}` into 0 to {rows - 1}"
         if wrong < 0:
             cure = f"replace the negative ids in `{text}` before the lookup"
-    return scene.finding(CODE, message, label="looked up here", labels=labels, help=cure)
+    table = scene.set_at(found.layer, f"`{words.split('.')[-1]}` has {rows} rows, 0 to {rows - 1}")
+    return scene.finding(
+        CODE,
+        f"{message} is outside the {rows} rows of `{words}`",
+        label="looked up here",
+        labels=[*table, *defined(scene, found.node)],
+        help=cure,
+    )

@@ -31,9 +31,9 @@ from __future__ import annotations
 import ast
 import re
 
-from attnscope.crashes.as120_inplace_forbidden import out_of_place, target
 from attnscope.crashes.scene import Scene, sizes
 from attnscope.crashes.syntax import is_before, methods
+from attnscope.crashes.writes import out_of_place, target
 from attnscope.diagnostic import Diagnostic, Label
 
 CODE = "AS121"

@@ -174,13 +174,12 @@ def _locals_named(scene: Scene, names: list[str]) -> list[str]:
 
 
 def _argument_label(scene: Scene, position: int) -> list[Label]:
-    from attnscope.crashes.suspects import defined
+    from attnscope.crashes.cause import defined
 
     op = scene.op
     if op is None or not 0 < position <= len(op.inputs):
         return []
-    label = defined(scene, op.inputs[position - 1][0])
-    return [label] if label is not None else []
+    return defined(scene, op.inputs[position - 1][0])
 
 
 def _given(scene: Scene) -> list[str]:

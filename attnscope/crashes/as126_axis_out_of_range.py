@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import re
 
+from attnscope.crashes.cause import causes
 from attnscope.crashes.scene import Scene, sizes
-from attnscope.crashes.suspects import misfits
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic
 
@@ -76,6 +76,6 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         CODE,
         message,
         label=f"`{text}` has {axes}",
-        labels=misfits(scene, [(n, v) for n, v in tensors if is_tensor(v)][:2]),
+        labels=causes(scene, [(n, v) for n, v in tensors if is_tensor(v)][:2]),
         help=cure,
     )

@@ -26,8 +26,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from attnscope.crashes.cause import causes
 from attnscope.crashes.scene import Scene, sizes
-from attnscope.crashes.suspects import misfits
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic
 
@@ -64,7 +64,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         CODE,
         f"{shown} cannot be {word}",
         label=_reason(items[first], items[other], axis),
-        labels=misfits(scene, pair),
+        labels=causes(scene, pair),
         help=_cure(op.name, items[first], items[other], axis),
     )
 

@@ -23,7 +23,6 @@ Cure: use the name that exists, or define it before.
 
 from __future__ import annotations
 
-import ast
 import re
 
 from attnscope.crashes.scene import Scene
@@ -95,21 +94,11 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         if kept:
             cure = f"read `self.{kept[0].name}`, or define `{name}` first"
             labels.append(scene.label(kept[0].target, f"`self.{kept[0].name}` is set here"))
-    for store in _unread(scene):
+    for store in scene.unread_names()[:3]:
         labels.append(scene.label(store, f"`{store.id}` is set here and never read"))
         if not near and nearness(store.id, name) >= 0.5:
             cure = f"use `{store.id}`, or name it `{name}` where it is set"
     return scene.finding(CODE, f"there is no name `{name}` here", label="read here", labels=labels, help=cure)
-
-
-def _unread(scene: Scene) -> list[ast.Name]:
-    """Names that the function sets and never reads."""
-    function = scene.reader.body.function if scene.reader is not None else None
-    if function is None:
-        return []
-    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
-    loaded = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-    return [n for n in names if isinstance(n.ctx, ast.Store) and n.id not in loaded and n.id.strip("_")][:3]
 
 
 def _attribute(scene: Scene, name: str) -> bool:

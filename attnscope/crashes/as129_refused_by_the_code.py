@@ -28,8 +28,8 @@ from typing import Any
 
 import torch
 
+from attnscope.crashes.cause import defined
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.suspects import defined
 from attnscope.crashes.syntax import guards
 from attnscope.crashes.values import UNKNOWN, is_tensor
 from attnscope.diagnostic import Diagnostic, Label
@@ -63,9 +63,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             elif is_tensor(value):
                 seen.add(text)
                 notes.append(f"`{text}` is {scene.shape(value, node)}")
-                made = defined(scene, node)
-                if made is not None:
-                    labels.append(made)
+                labels += defined(scene, node)
     if isinstance(statement, ast.Assert):
         message = f"`{scene.text(statement.test, 70)}` does not hold"
     elif raised:

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import ast
 
+from attnscope.crashes.cause import causes
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.suspects import misfits
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic
 
@@ -74,7 +74,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
         CODE,
         f"the equation `{equation[:60]}` does not fit: {reason or scene.words[:120]}",
         label=reason,
-        labels=misfits(scene, operands),
+        labels=causes(scene, operands),
         notes=[scene.show(node, value) for node, value in operands],
         help=cure,
     )

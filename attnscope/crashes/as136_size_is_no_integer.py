@@ -28,8 +28,8 @@ import math
 
 import torch
 
+from attnscope.crashes.cause import trail
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.suspects import trail
 from attnscope.crashes.values import UNKNOWN, is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 

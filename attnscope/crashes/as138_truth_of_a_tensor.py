@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import ast
 
+from attnscope.crashes.cause import defined
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.suspects import defined
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic
 
@@ -41,10 +41,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     node = scene.node
     text = scene.text(node, 50)
     value = scene.value(node)
-    labels = []
-    if isinstance(node, ast.expr):
-        made = defined(scene, node)
-        labels = [made] if made is not None else []
+    labels = defined(scene, node) if isinstance(node, ast.expr) else []
     shown = f" {scene.shape(value, node)}" if is_tensor(value) else ""
     name = node.id if isinstance(node, ast.Name) else None
     cure = f"ask `{name} is not None`, or" if name else "reduce it:"

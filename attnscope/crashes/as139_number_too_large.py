@@ -26,8 +26,8 @@ import ast
 
 import torch
 
+from attnscope.crashes.cause import defined, trail
 from attnscope.crashes.scene import Scene, dtype_name
-from attnscope.crashes.suspects import defined, trail
 from attnscope.crashes.values import is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -50,8 +50,8 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     labels: list[Label] = []
     if numbers:
         node, value = numbers[0]
-        made = _made(scene, node)
-        labels += [made] if made is not None else []
+        labels += scene.set_at(node, f"`{scene.text(node).split('.')[-1]}` is set here")
+        labels += defined(scene, node) if isinstance(node, ast.Name) else []
         said = scene.text(node, 30)
         shown = f"`{said}`" + (f" ({value:g})" if not isinstance(node, ast.Constant | ast.UnaryOp) else "")
     else:
@@ -74,11 +74,3 @@ def _limit(kind: object) -> str:
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         return ""
     return f", which ends at {torch.finfo(kind).max:g}"
-
-
-def _made(scene: Scene, node: ast.expr) -> Label | None:
-    """Where the number was set, if it has a name."""
-    if isinstance(node, ast.Attribute):
-        setting = scene.setting(node.attr)
-        return scene.label(setting.target, f"`{node.attr}` is set here") if setting is not None else None
-    return defined(scene, node) if isinstance(node, ast.Name) else None

@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from attnscope.crashes.crash import Crash
-from attnscope.crashes.frames import Shot, chain, user_shots
+from attnscope.crashes.frames import Function, Shot, chain, user_shots
 from attnscope.crashes.history import Link, history, operation
 from attnscope.crashes.names import Env, FrameReader
 from attnscope.crashes.reader import Reader
-from attnscope.crashes.syntax import Setting, settings
+from attnscope.crashes.syntax import Setting, guards, settings
 from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
 from attnscope.schema import Span, Step
@@ -34,6 +34,32 @@ class Op:
     def tensors(self) -> tuple[tuple[ast.expr, Any], ...]:
         given = (*self.inputs, *self.keywords.values())
         return tuple((node, value) for node, value in given if is_tensor(value))
+
+    @property
+    def given(self) -> tuple[ast.expr, Any] | None:
+        """What a layer is called with: its first argument."""
+        return self.inputs[0] if self.inputs else next(iter(self.keywords.values()), None)
+
+    @property
+    def words(self) -> ast.expr | None:
+        """The expression that is called: `self.proj`."""
+        return self.node.func if isinstance(self.node, ast.Call) else None
+
+    def asked(self) -> tuple[ast.expr, Any, list[ast.expr], list[Any]] | None:
+        """(tensor's node, its twin, the size expressions, their values) of a `view` or an `expand`."""
+        if not self.inputs or not is_tensor(self.inputs[0][1]):
+            return None
+        node, tensor = self.inputs[0]
+        rest = self.inputs[1:] or tuple(self.keywords[key] for key in ("shape",) if key in self.keywords)
+        flat: list[tuple[ast.expr, Any]] = []
+        for one, value in rest:  # `x.view(*x.shape[:2], H, D)`, `x.view((B, T, C))`
+            parts = one.elts if isinstance(one, ast.Tuple | ast.List) else []
+            if isinstance(value, tuple | list):
+                same = len(parts) == len(value)
+                flat += [(parts[i] if same else one, item) for i, item in enumerate(value)]
+            else:
+                flat.append((one, value))
+        return node, tensor, [one for one, _ in flat], [value for _, value in flat]
 
     def argument(self, index: int, name: str) -> tuple[ast.expr, Any] | None:
         """The operand at a place or under a name."""
@@ -154,26 +180,67 @@ class Scene:
         known = self.settings if klass is None else settings(klass)
         return next((one for one in known if one.name == name), None)
 
+    @staticmethod
+    def below(module: Any) -> list[Any]:
+        """A module and all that are registered below it."""
+        found, stack = dict[int, Any](), [module] if is_module(module) else []
+        while stack:
+            one = stack.pop()
+            if id(one) not in found:
+                found[id(one)] = one
+                stack += [child for child in (read(one, "_modules") or {}).values() if is_module(child)]
+        return list(found.values())
+
+    def set_at(self, node: ast.AST | None, text: str) -> list[Label]:
+        """Where the attribute that an expression reads gets its value; `{}` in the text: how it is kept."""
+        setting = self.setting(node.attr) if isinstance(node, ast.Attribute) else None
+        if setting is None:
+            return []
+        return [self.label(setting.target, text.replace("{}", "registered" if setting.registered else "set"))]
+
+    @cached_property
+    def function(self) -> Function | None:
+        """The function in which the fault stands."""
+        return self.reader.body.function if self.reader is not None else None
+
+    @cached_property
+    def arguments(self) -> list[tuple[str, Any]]:
+        """The positional parameters of that function, as they are at the fault."""
+        if self.reader is None:
+            return []
+        code, known = self.reader.body.frame.f_code, self.reader.body.locals
+        return [(name, known.get(name)) for name in code.co_varnames[: code.co_argcount]]
+
+    def unread_names(self) -> list[ast.Name]:
+        """Names that the function sets and never reads."""
+        nodes = ast.walk(self.function) if self.function is not None else ()
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        loaded = {node.id for node in names if isinstance(node.ctx, ast.Load)} | {"_"}
+        stored = [node for node in names if isinstance(node.ctx, ast.Store)]
+        return [node for node in stored if node.id not in loaded and node.id.strip("_")]
+
+    @cached_property
+    def condition(self) -> ast.expr | None:
+        """What an `assert` asks at the fault, or the `if` around a `raise`."""
+        statement = self.shot.statement if self.shot is not None else None
+        if isinstance(statement, ast.Assert):
+            return statement.test
+        if not isinstance(statement, ast.Raise) or self.shot is None or self.shot.source is None:
+            return None
+        around = guards(self.shot.source, statement)
+        return around[0].test if around and isinstance(around[0], ast.If) else None
+
     def views(self) -> list[Scene]:
         """This crash as seen from each class of the module that was run: for faults no frame leads to."""
-        found: list[Scene] = []
-        stack = [self.crash.module] if is_module(self.crash.module) else []
-        seen: set[type] = set()
-        while stack:
-            module = stack.pop(0)
-            stack += [child for child in (read(module, "_modules") or {}).values() if is_module(child)]
+        found: dict[type, Scene] = {}
+        for module in self.below(self.crash.module):
             kind = type(module)
-            if kind in seen or kind.__module__.startswith("torch."):
-                continue
-            seen.add(kind)
-            held = class_of(kind)
-            if held is None:
-                continue
-            file, node = held
-            view = Scene(self.crash)
-            view.__dict__.update(klass=node, file=file, shot=None, settings=settings(node))
-            found.append(view)
-        return found
+            place = None if kind in found or kind.__module__.startswith("torch.") else class_of(kind)
+            if place is not None:
+                view = found[kind] = Scene(self.crash)
+                file, node = place
+                view.__dict__.update(klass=node, file=file, shot=None, settings=settings(node))
+        return list(found.values())
 
     # -- spans and words ---------------------------------------------------------------------------
 

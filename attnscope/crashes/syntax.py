@@ -136,6 +136,13 @@ def is_before(left: ast.AST, right: ast.AST) -> bool:
     return end <= (getattr(right, "lineno", 0), getattr(right, "col_offset", 0))
 
 
+def is_init_call(node: ast.AST) -> bool:
+    """`super().__init__(…)` or `nn.Module.__init__(self)`."""
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__"
+    )
+
+
 def nearness(left: str, right: str) -> float:
     """How alike two names are, 0 to 1: letters, and words between underscores."""
     a, b = left.lower().strip("_"), right.lower().strip("_")

@@ -29,6 +29,13 @@ class _Unknown:
 UNKNOWN: Any = _Unknown()
 _PLAIN = (int, float, complex, bool, str, type(None), slice, torch.dtype, torch.device, type(Ellipsis))
 
+INTERNALS = frozenset(
+    "training _parameters _buffers _modules _non_persistent_buffers_set _backward_pre_hooks _backward_hooks "
+    "_is_full_backward_hook _forward_hooks _forward_hooks_with_kwargs _forward_hooks_always_called "
+    "_forward_pre_hooks _forward_pre_hooks_with_kwargs _state_dict_hooks _state_dict_pre_hooks "
+    "_load_state_dict_pre_hooks _load_state_dict_post_hooks".split()
+)
+
 
 def twin(tensor: torch.Tensor) -> Any:
     """The same shape, stride and dtype on `meta`; UNKNOWN for what has no strides (sparse, nested)."""
@@ -115,6 +122,21 @@ def read(owner: Any, name: str) -> Any:
             return static.__get__(owner)
         return static if isinstance(static, type) else UNKNOWN
     return static
+
+
+def held(owner: Any) -> dict[str, Any]:
+    """What an object holds, without asking it: its `__dict__`, and a module's tables."""
+    try:
+        own = dict(object.__getattribute__(owner, "__dict__"))
+    except Exception:
+        return {}
+    if is_module(owner):
+        tables: dict[str, Any] = {}
+        for table in ("_parameters", "_buffers", "_modules"):
+            kept = own.get(table)
+            tables |= kept if isinstance(kept, dict) else {}
+        own = {k: v for k, v in own.items() if k not in INTERNALS or k == "training"} | tables
+    return {k: v for k, v in own.items() if isinstance(k, str)}
 
 
 def _tensor_attribute(owner: torch.Tensor, name: str) -> Any:

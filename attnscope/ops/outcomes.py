@@ -26,6 +26,12 @@ ARITHMETIC = frozenset(
     "bitwise_or bitwise_xor".split()
 )
 COMPARING = frozenset("eq ne lt le gt ge compare logical_and logical_or logical_xor".split())
+ELEMENTWISE = ARITHMETIC | frozenset(
+    "compare multiply subtract divide where eq ne lt le gt ge masked_fill masked_fill_ add_ sub_ mul_ div_ "
+    "addcmul lerp logical_and logical_or logical_xor atan2 binary copy_ expand_as broadcast_to complex "
+    "polar".split()
+)
+"""Their operands have to broadcast."""
 REDUCING = frozenset("mean std var norm any all".split())
 
 
