@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnscope.axes.dims import Dim, Dims
-from attnscope.recorder.capture import Found
+from attnscope.recorder.found import Found
 from attnscope.recorder.record import Recording
 from attnscope.recorder.tensors import refs_in
 from attnscope.schema import Attention, MaskOrigin, Pooled

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnscope.ops.catalog import FACTORS, FRESH, LENDING, MOVES, NORMS, PRODUCTS, SOURCES
 from attnscope.ops.einsum import read, spread
-from attnscope.recorder.capture import Found
+from attnscope.recorder.found import Found
 from attnscope.recorder.record import Event, Recording
 from attnscope.recorder.tensors import Ref, refs_in
 from attnscope.schema import Span

@@ -13,7 +13,7 @@ from attnscope.attention import arranger
 from attnscope.checks.lineage import Lineage
 from attnscope.ops.catalog import MATMULS
 from attnscope.ops.einsum import DOTS, read
-from attnscope.recorder.capture import Found
+from attnscope.recorder.found import Found
 from attnscope.recorder.record import Event
 from attnscope.recorder.tensors import refs_in
 from attnscope.steps import Steps

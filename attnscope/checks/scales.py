@@ -10,7 +10,7 @@ from attnscope.checks.lineage import Gain, Lineage, contraction
 from attnscope.checks.maps import Map
 from attnscope.checks.sequences import kinds
 from attnscope.ops.catalog import ADDED, FACTORS, FILLS, MOVES, PRODUCTS, SUMS
-from attnscope.recorder.capture import Product
+from attnscope.recorder.found import Product
 from attnscope.recorder.record import Event
 
 _HARMLESS = (
