@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from types import TracebackType
+from typing import IO
 
 AFTER = 2.0
 """Seconds before anything is said: what is quick needs no word."""
@@ -18,10 +19,10 @@ EVERY = 0.5
 class Progress:
     """`with Progress("check") as progress: … progress.say("backward")`; silent where no one looks on."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, stream: IO[str] | None = None) -> None:
         self._command = command
         self._what = ""
-        self._stream = sys.stderr  # the user's code may put another in its place
+        self._stream = stream or sys.stderr  # now: the user's code may put another in its place
         self._began = time.monotonic()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
@@ -31,7 +32,7 @@ class Progress:
         self._what = what or self._what
 
     def __enter__(self) -> Progress:
-        if _is_watched():
+        if _is_watched(self._stream):
             self._thread = threading.Thread(target=self._tell, daemon=True)
             self._thread.start()
         return self
@@ -61,8 +62,8 @@ class Progress:
             self._stream.flush()
 
 
-def _is_watched() -> bool:
+def _is_watched(stream: IO[str]) -> bool:
     try:
-        return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+        return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
     except (AttributeError, ValueError):
         return False

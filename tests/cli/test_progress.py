@@ -22,7 +22,6 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     stream = Terminal()
-    monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((40, 24)))
     monkeypatch.setattr(progress, "AFTER", 0.01)
@@ -31,7 +30,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def told(stream: Terminal) -> list[str]:
-    with progress.Progress("check") as one:
+    with progress.Progress("check", stream) as one:
         one.say("a.py: backward\x1b[2J" + "x" * 80)
         one.say("")
         end = time.monotonic() + 5
@@ -49,7 +48,7 @@ def test_the_line_is_cut_to_the_terminal_and_gone_at_the_end(terminal: Terminal)
 
 def test_what_is_quick_says_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "AFTER", 60)
-    with progress.Progress("trace"):
+    with progress.Progress("trace", terminal):
         pass
     assert terminal.getvalue() == ""
 
@@ -62,7 +61,7 @@ def test_nothing_is_said_where_no_one_looks_on(
         monkeypatch.setattr(terminal, "isatty", lambda: False)
     else:
         monkeypatch.setenv("TERM", term)
-    with progress.Progress("check") as one:
+    with progress.Progress("check", terminal) as one:
         one.say("backward")
         time.sleep(0.05)
     assert terminal.getvalue() == ""
