@@ -40,7 +40,9 @@ from torch import Tensor, nn
 
 from attnscope.checks.lab import Lab
 from attnscope.checks.places import counted, declared, listed, reads_outside_constructor
+from attnscope.checks.roles import projections
 from attnscope.checks.subject import parts
+from attnscope.checks.unused_share import Idle, unused_shares
 from attnscope.diagnostic import Diagnostic, Label, Tried
 from attnscope.sandbox.copying import copied
 from attnscope.sandbox.state import quiet, seeded
@@ -94,6 +96,9 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         partly = _partly(lab)
         if partly:
             yield _cut(lab, partly, modules)
+    done = lab.once(_backward)
+    for part in unused_shares(lab, done.zeros if done is not None else {}):
+        yield _same(lab, part)
     if groups["idle"]:
         yield Diagnostic(
             CODE,
@@ -101,6 +106,17 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
             f"{listed(sorted(groups['idle']))} had no part in this run and got no gradient",
             notes=("it may be for other inputs or options",),
         )
+
+
+def _same(lab: Lab, part: Idle) -> Diagnostic:
+    sides, share = " and ".join(part.names), f"{100 * part.share:.0f} %"
+    event = part.one.found.product.event if part.one.found.product is not None else part.one.event
+    return Diagnostic(
+        CODE, "error", f"{sides} are the same numbers, and {share} of `{part.parameter}` has no effect",
+        lab.span(event), f"both come from one part of `{part.parameter}`", (),
+        (f"{share} of its rows get a gradient of exactly zero",),
+        f"take {sides} from parts of their own", module=lab.steps.owner(part.one.found.call),
+    )  # fmt: skip
 
 
 def without_gradient(lab: Lab) -> list[str] | None:
@@ -118,17 +134,8 @@ def _partly(lab: Lab) -> list[str]:
     index = _cutter(lab)
     if index is None or not lab.maps:
         return []
-    inside = {m.found.product.left for m in lab.maps if m.found.product is not None}
-    anchors = set()
-    for serial in inside:
-        anchors |= lab.lineage.ancestors(serial)
-    names = []
-    owned = lab.recording.owned
-    for serial, leaf in lab.recording.leaves.items():
-        kind, name = owned.get(leaf, ("", ""))
-        if kind == "parameter" and serial in anchors and zeros.get(name, 0.0) >= 0.3:
-            names.append(name)
-    return names
+    made = set().union(*(projections(lab, one) for one in lab.maps))
+    return sorted(name for name in made if zeros.get(name, 0.0) >= 0.3)
 
 
 def _backward(lab: Lab) -> Backward | None:

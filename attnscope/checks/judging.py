@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Any
 
 from attnscope.checks import failure, run_checks
 from attnscope.checks.attentions import Owned, caught, distinct, inside, owned_by, part_subject, path_of
 from attnscope.checks.consequences import Judged
 from attnscope.checks.lab import DOUBLE_AT_MOST, Lab
+from attnscope.checks.leaks import Leak, leak_of
+from attnscope.checks.maps import Map
 from attnscope.checks.phases import half_notes, run_phases
 from attnscope.checks.places import listed
-from attnscope.checks.registry import CHECKS, Of
+from attnscope.checks.registry import CHECKS, ROWS, Of
+from attnscope.checks.roles import projections
 from attnscope.checks.sequences import tell_apart
 from attnscope.diagnostic import Diagnostic, Tried
 from attnscope.strict import passed_over
@@ -44,13 +49,14 @@ def judge(lab: Lab, wanted: Collection[str] | None, progress: Progress) -> Judge
     tell_apart(lab)
     owners = owned_by(lab)
     if not any(owners):
-        _take(made, lab, run_checks(lab, wanted, progress))
+        _inline(made, lab, list(run_checks(lab, wanted, progress)), lab.all_maps)
     else:
         _whole(made, lab, wanted, progress)
         if 0 in owners:
             lab.owned = frozenset(one.number for one in owners[0])
-            _take(made, lab, run_checks(lab, wanted, progress, ALONE[:1]))
+            said = list(run_checks(lab, wanted, progress, ALONE[:1]))
             lab.owned = None
+            _inline(made, lab, said, owners[0])
         _parts(made, lab, wanted, progress, distinct(lab, owners))
     made.notes += half_notes(lab) if not lab.spent else []
     made.notes += _notes(lab)
@@ -68,6 +74,41 @@ def _take(made: Judgement, lab: Lab, said: Iterable[Diagnostic | Tried]) -> None
             made.findings.append(Judged(placed, lab))
 
 
+def _inline(made: Judgement, lab: Lab, said: Iterable[Diagnostic | Tried], maps: Sequence[Map]) -> None:
+    """What was said of attentions that the target has no module for: each is asked by itself; what
+    is true of some names the layers that their queries and keys come from."""
+    for each in said:
+        if isinstance(each, Tried) or len(maps) < 2 or ROWS[each.code].of != "attention":
+            _take(made, lab, [each])
+            continue
+        found: dict[Any, tuple[Diagnostic, list[Map]]] = {}
+        for one in maps:
+            lab.owned = frozenset({one.number})
+            for again in run_checks(lab, {each.code}, None, ALONE[:1]):
+                if isinstance(again, Diagnostic):
+                    found.setdefault((again.span, again.message), (again, []))[1].append(one)
+        lab.owned = None
+        apart = [told_apart(lab, again, own) for again, own in found.values() if len(own) < len(maps)]
+        _take(made, lab, apart or [each])
+
+
+def told_apart(lab: Lab, finding: Diagnostic, own: Sequence[Map]) -> Diagnostic:
+    """A finding of some of a module's attentions, with the paths of their projections."""
+    paths = [_common(name.rpartition(".")[0] for name in projections(lab, one)) for one in own]
+    named = [path for path in dict.fromkeys(paths) if path]
+    if not named:
+        return finding
+    note = f"this is the attention of {listed(named)}"
+    return replace(finding, notes=(*finding.notes, note), module=finding.module or named[0])
+
+
+def _common(paths: Iterable[str]) -> str:
+    """The path that all of these begin with."""
+    split = [path.split(".") for path in paths]
+    same = takewhile(lambda names: len(set(names)) == 1, zip(*split, strict=False))
+    return ".".join(names[0] for names in same)
+
+
 def _placed(lab: Lab, finding: Diagnostic) -> Diagnostic:
     """A finding of the whole, with the path of the module in which the step that it blames stands, unless it
     names one: a line serves several."""
@@ -75,6 +116,13 @@ def _placed(lab: Lab, finding: Diagnostic) -> Diagnostic:
         return finding
     event = Judged(finding, lab).event
     path = lab.steps.owner(lab.recording.events[event].call) if event is not None else ""
+    leak = leak_of(lab) if lab.causal and event is not None else Leak("none")
+    if (
+        not path
+        and leak.map is not None
+        and finding.span in {lab.span(index) for index in (leak.event, leak.mask, leak.map.event)}
+    ):
+        return told_apart(lab, finding, [leak.map])
     return replace(finding, module=path)
 
 

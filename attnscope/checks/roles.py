@@ -57,6 +57,23 @@ def _sides(lab: Lab, one: Map, names: list[str]) -> list[set[str]]:
     return [{side for side in ends if serial_of(lab, name) in made[side]} for name in names]
 
 
+def projections(lab: Lab, one: Map) -> set[str]:
+    """The parameters that the layers before queries and keys multiply with."""
+    product, lineage = one.found.product, lab.lineage
+    if product is None:
+        return set()
+    anchors = lineage.gain(product.left).anchors | lineage.gain(product.right).anchors
+    names = set()
+    for index in anchors:
+        if index < 0 or lineage.events[index].op.name == "embedding":
+            continue
+        for ref in lineage.refs(lineage.events[index]):
+            kind, name = lab.recording.owned.get(lab.recording.leaves.get(ref, -1), ("", ""))
+            if kind == "parameter":
+                names.add(name)
+    return names
+
+
 def marks(value: Any) -> Tensor | None:
     """A tensor of two values, yes and no, as booleans; None for any other."""
     if not isinstance(value, Tensor) or value.is_complex() or value.numel() < 2:

@@ -161,3 +161,44 @@ class Normed(nn.Module):
 )
 def test_a_scale_of_its_own(layers: list[nn.Module], found: list[tuple[str, str]]) -> None:
     assert errors(Stack(*layers)) == found
+
+
+class Inline(nn.Module):
+    """No class for a layer: lists of projections, and a loop. One layer may be unlike the others."""
+
+    def __init__(self, fault: str = "", at: int = 2) -> None:
+        super().__init__()
+        self.cuts = nn.ModuleList(nn.Linear(styles.C, 3 * styles.C) for _ in range(4))
+        self.fault, self.at = fault, at
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i, cut in enumerate(self.cuts):
+            fault = self.fault if i == self.at else ""
+            q, k, v = (styles.heads(u) for u in cut(x).chunk(3, -1))
+            scores = (k if fault == "key" else q) @ k.mT * (1.0 if fault == "scale" else styles.D**-0.5)
+            blocked = ~torch.ones_like(styles.causal(x)).tril(int(fault == "late"))
+            x = x + styles.merged(scores.masked_fill(blocked, float("-inf")).softmax(-1) @ v)
+        return x
+
+
+@pytest.mark.parametrize(("fault", "code"), [("scale", "AS208"), ("late", "AS201"), ("key", "AS216")])
+def test_a_layer_without_a_class_is_named_by_its_projections(fault: str, code: str) -> None:
+    torch.manual_seed(3)
+    report = attnscope.check(Inline(fault), styles.rows())
+    (finding,) = (one for one in report.findings if one.severity == "error")
+    assert finding.code == code
+    assert "cuts.2" in f"{finding.module} {finding.message}"
+    assert "cuts.1" not in str(finding)
+
+
+def test_queries_that_share_a_projection_with_keys_by_design() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qk, self.v = nn.Linear(styles.C, styles.C), nn.Linear(styles.C, styles.C)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, v = styles.heads(self.qk(x)), styles.heads(self.v(x))
+            return styles.merged(F.scaled_dot_product_attention(q, q, v, is_causal=True))
+
+    assert errors(Stack(Shared(), Shared())) == []
