@@ -10,7 +10,7 @@ from torch import nn
 from attnscope.attention import build_attention
 from attnscope.recorder.capture import Capture, Keep
 from attnscope.recorder.record import Recording, record
-from attnscope.schema import Attention, Step, TensorInfo
+from attnscope.schema import Step, TensorInfo
 from attnscope.steps import Steps
 
 
@@ -23,8 +23,8 @@ def run(module: nn.Module, *args: Any, inner: bool = False, **kwargs: Any) -> Se
     return Steps(recording, inner=inner).rows
 
 
-def attend(module: nn.Module, *args: Any, keep: Keep = "weights", **kwargs: Any) -> Sequence[Attention]:
-    """What attention was found in one run, with scores."""
+def attend(module: nn.Module, *args: Any, keep: Keep = "weights", **kwargs: Any) -> Sequence[Any]:
+    """What attention was found in one run, with scores: each an `Attention`, whose arrays are there."""
     capture = Capture(keep, scores=True)
     recording = record(module, args, kwargs, capture=capture)
     if recording.error is not None:

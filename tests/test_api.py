@@ -93,7 +93,7 @@ def test_a_trace_has_steps_attention_and_output() -> None:
     assert result.output.info.axes == ("B", "T", "C")
     (found,) = result.attention
     assert found.weights is not None and found.mask is not None
-    q, k, _ = (part.view(2, 5, 2, 4).transpose(1, 2) for part in module.qkv(x).split(8, dim=2))
+    q, k, _ = (part.view(2, 5, 2, 4).transpose(1, 2) for part in module.qkv(x).split(8, dim=2))  # type: ignore[operator]
     expected = q @ k.mT / 2
     expected = expected.masked_fill(~torch.ones(5, 5, dtype=torch.bool).tril(), float("-inf")).softmax(-1)
     np.testing.assert_allclose(found.weights, expected.detach().numpy(), atol=1e-6)
@@ -108,7 +108,7 @@ def test_keyword_arguments_reach_the_module() -> None:
             return x * factor
 
     result = attnscope.trace(Twice(), torch.ones(1, 2, 3), factor=4.0, values=True)
-    assert result.output is not None and (result.output.values == 4).all()
+    assert result.output is not None and (result.output.values == 4).all()  # type: ignore[union-attr]
 
 
 def test_without_attention_none_is_looked_for() -> None:
@@ -156,7 +156,8 @@ def test_an_exception_before_any_step_says_so() -> None:
 
 
 def test_heads_side_by_side_are_heads_of_one_attention() -> None:
-    module, x = seeded(Side), torch.randn(2, 5, 8)
+    module: Any = seeded(Side)
+    x = torch.randn(2, 5, 8)
     (found,) = attnscope.trace(module, x).attention
     assert (found.module, found.heads, found.shape) == ("heads", 3, (2, 3, 5, 5))
     assert found.weights is not None
@@ -222,7 +223,7 @@ def test_dropout_of_a_training_run_is_seeded_and_leaves_the_random_state() -> No
     assert torch.equal(torch.get_rng_state(), state)
     assert one is not None and two is not None and off is not None
     np.testing.assert_array_equal(one.values, two.values)
-    assert not np.array_equal(one.values, off.values)
+    assert not np.array_equal(one.values, off.values)  # type: ignore[arg-type]
 
 
 def test_weights_of_a_file_take_the_place_of_random_ones(tmp_path: Path) -> None:

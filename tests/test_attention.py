@@ -57,7 +57,7 @@ def test_pooled_weights_are_those_of_the_whole(row: Row) -> None:
     for one, other in zip(whole, build_attention(recording), strict=True):
         assert other.shape == one.shape
         if other.pooled is None:  # keys on an axis that is not the last are kept whole
-            assert_allclose(other.weights, one.weights)
+            assert_allclose(other.weights, one.weights)  # type: ignore[arg-type]
             continue
         assert other.weights is None
         expected = pool(one.weights, 2, 2, 3)
@@ -214,7 +214,7 @@ def test_transformer_encoder(norm_first: bool) -> None:
     assert_allclose(recording.result.detach().numpy(), plain.numpy(), atol=2e-6)
     found = build_attention(recording)
     assert [one.shape for one in found] == [(2, 3, 5, 5)] * 2
-    assert all(np.array_equal(one.mask[0], np.tril(np.ones((5, 5), bool))) for one in found)
+    assert all(np.array_equal(one.mask[0], np.tril(np.ones((5, 5), bool))) for one in found)  # type: ignore[index]
 
 
 def test_sinks_are_left_out(load: Load) -> None:

@@ -97,7 +97,7 @@ def test_long_masks() -> None:
 
 
 def test_sizes_may_be_numpy_integers() -> None:
-    assert masks.build("causal", np.int64(3)).allowed.sum() == 6
+    assert masks.build("causal", np.int64(3)).allowed.sum() == 6  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

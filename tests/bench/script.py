@@ -38,7 +38,7 @@ class Attention(nn.Module):
         k = k.view(b, t, self.heads, c // self.heads).transpose(1, 2)
         v = v.view(b, t, self.heads, c // self.heads).transpose(1, 2)
         scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
-        scores = scores.masked_fill(self.mask[:t, :t] == 0, float("-inf"))
+        scores = scores.masked_fill(self.mask[:t, :t] == 0, float("-inf"))  # type: ignore[index]
         y = F.softmax(scores, dim=-1) @ v
         return self.proj(y.transpose(1, 2).contiguous().view(b, t, c))
 

@@ -51,7 +51,7 @@ def test_pairs_and_rows_are_counted_exactly() -> None:
 
 
 def test_the_module_is_left_as_it_was() -> None:
-    module = styles.CachedInside().train()
+    module: Any = styles.CachedInside().train()
     before = {name: value.clone() for name, value in module.state_dict(keep_vars=True).items()}
     cache, torch_state = module.cache_k.clone(), torch.get_rng_state()
     attnscope.check(module, styles.rows())

@@ -99,6 +99,8 @@ class Degenerate(Open):
 class Switch(styles.Projections):
     """An option of any name masks, and it is off: as an argument, or as an attribute."""
 
+    table: torch.Tensor
+
     def __init__(self, attribute: bool) -> None:
         super().__init__()
         self.hide = False
@@ -146,7 +148,7 @@ def test_evidence_of_causal_attention(make: Any, judged: dict[str, str]) -> None
 
 def test_a_mask_that_is_handed_in() -> None:
     class Deaf(styles.Encoder):
-        def forward(self, x: Any, m: Any) -> Any:
+        def forward(self, x: Any, m: Any) -> Any:  # type: ignore[override]
             return super().forward(x)
 
     assert said(Deaf(), x, styles.causal(x))["AS201"] == "error"

@@ -76,7 +76,7 @@ class Narrow(Base):
 class Places(Base):
     def forward(self, x):
         q, k, v = self.heads(x)
-        w = F.dropout((q @ k.mT / 8**0.5).softmax(-1), self.training, 0.25)
+        w = F.dropout((q @ k.mT / 8**0.5).softmax(-1), self.training, 0.25)  # type: ignore[arg-type]
         return self.o((w @ v).transpose(1, 2).flatten(2))
 
 
@@ -127,7 +127,7 @@ class Keys(Base):
 
     def forward(self, x):
         q, k, v = self.heads(x)
-        return self.o(((q @ k.mT * self.cfg.scale).softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return self.o(((q @ k.mT * self.cfg.scale).softmax(-1) @ v).transpose(1, 2).flatten(2))  # type: ignore[attr-defined]
 
 
 class AddsKeep(Base):

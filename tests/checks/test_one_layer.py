@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -41,7 +43,7 @@ class Stack(nn.Module):
         return x
 
 
-def errors(model: nn.Module, *args: torch.Tensor, **options: bool) -> list[tuple[str, str]]:
+def errors(model: nn.Module, *args: torch.Tensor, **options: Any) -> list[tuple[str, str]]:
     """The code and the module of each error."""
     torch.manual_seed(3)
     report = attnscope.check(model, *(args or (styles.rows(),)), **options)
@@ -71,7 +73,7 @@ class Decoder(Encoder):
         super().__init__()
         self.other = nn.MultiheadAttention(styles.C, styles.H, batch_first=True)
 
-    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device, dtype=x.dtype)
         x = x + self.own(x, x, x, attn_mask=mask, need_weights=False)[0]
         return x + self.other(x, memory, memory, need_weights=False)[0]

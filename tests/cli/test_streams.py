@@ -132,7 +132,7 @@ def test_a_nul_and_a_long_text_by_pipe() -> None:
 )
 def test_streams_that_cannot_say_everything(environment: dict[str, str]) -> None:
     for args in (("tokens", b"caf\xc3\xa9 \xf0\x9f\x91\xa9 \xff"), ("mask", "--len", "40"), ("layers",)):
-        result = process(*args, **environment)
+        result = process(*args, **environment)  # type: ignore[arg-type]
         assert (result.returncode, result.stderr) == (0, b"")
         assert result.stdout.isascii()
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from attnscope.crashes import Crash, diagnose
+from attnscope.crashes.crash import Phase
 from attnscope.diagnostic import Diagnostic
 from attnscope.recorder.record import record
 from attnscope.schema import Step
@@ -38,7 +39,8 @@ def crash(
 ) -> Diagnostic | None:
     """Constructs, loads, moves, runs and goes back; the first finding of the first crash, or None."""
     torch.manual_seed(0)
-    phase, module = "construct", None
+    phase: Phase = "construct"
+    module: Any = None
     steps: tuple[Step, ...] = ()
     try:
         module = make()
@@ -72,7 +74,7 @@ def crash(
                 cls or (make if isinstance(make, type) else None),
                 state,
                 device,
-            )  # type: ignore[arg-type]
+            )
         )
         assert findings
         return findings[0]

@@ -6,6 +6,7 @@ import linecache
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -71,7 +72,7 @@ def test_nothing_is_asked_of_the_users_objects() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             near = thing  # noqa: F841
             kept = {"a": thing, "b": [thing]}  # noqa: F841
-            return x.masked_fill(self.bias == 0, 0.0)
+            return x.masked_fill(self.bias == 0, 0.0)  # type: ignore[arg-type]
 
     module = Module()
     error = fault(module, torch.zeros(3))
@@ -205,7 +206,7 @@ def test_a_config_that_answers_everything_does_not_mislead() -> None:
             self.config = SimpleNamespace(n_head=4, n_embd=16)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.view(2, 6, self.num_heads, -1)
+            return x.view(2, 6, self.num_heads, -1)  # type: ignore[call-overload]
 
     finding = crash(Module, torch.zeros(2, 6, 16))
     assert finding is not None and finding.help == "read `self.config.n_head`"
@@ -242,7 +243,7 @@ def test_the_random_state_and_the_module_stay_as_they_were() -> None:
             y = self.drop(torch.randn(4, 4)) + x
             return y @ torch.rand(3, 3)
 
-    module = Module()
+    module: Any = Module()
     error = fault(module, torch.zeros(4, 4))
     state, buffers = torch.get_rng_state(), module.mask.clone()
     assert diagnose(Crash(error, "forward", module))[0].code == "AS111"

@@ -91,7 +91,7 @@ def mutate(source: str, dice: random.Random) -> tuple[str, int] | None:
     if kind == "constant":
         numbers = [n for n in nodes if isinstance(n, ast.Constant) and type(n.value) is int]
         number = dice.choice(numbers)
-        return with_text(number, str(number.value + dice.choice([-1, 1])))
+        return with_text(number, str(int(said(number)) + dice.choice([-1, 1])))
     if kind == "unmethod":
         names = ("transpose", "view", "reshape", "contiguous", "split", "repeat_interleave", "size")
         calls = [
@@ -102,13 +102,13 @@ def mutate(source: str, dice: random.Random) -> tuple[str, int] | None:
         call = dice.choice(calls)
         return with_text(call, said(call.func.value))  # type: ignore[attr-defined]
     if kind == "view":
-        calls = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr in ("reshape", "contiguous")]
-        node = dice.choice(calls)
+        turned = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr in ("reshape", "contiguous")]
+        node = dice.choice(turned)
         return with_text(node, f"{said(node.value)}.{'view' if node.attr == 'reshape' else 'clone'}")
     if kind == "slash":
         divisions = [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv)]
-        node = dice.choice(divisions)
-        return with_text(node, f"{said(node.left)} / {said(node.right)}")
+        division = dice.choice(divisions)
+        return with_text(division, f"{said(division.left)} / {said(division.right)}")
     reads = [
         n for n in nodes if isinstance(n, ast.Name) and n.id in ("q", "k", "v", "b", "t", "c", "att", "y")
     ]

@@ -323,7 +323,7 @@ def test_in_half_precision_the_tolerance_is_that_of_the_type() -> None:
 class Untrained(nn.Linear):
     """Its modes are not to be set."""
 
-    def train(self, mode: bool = True) -> nn.Linear:
+    def train(self, mode: bool = True) -> nn.Linear:  # type: ignore[override]
         raise RuntimeError("no modes")
 
 

@@ -60,7 +60,7 @@ class FusedAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         parts = self.c_attn(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        y = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
         return self.c_proj(y.permute(0, 2, 1, 3).flatten(2))
 
 
@@ -186,7 +186,12 @@ def test_a_dtype_casts_the_same_weights(name: str, dtype: str, bound: float) -> 
 
 # --- state dicts
 
-SEPARATE = {"W_query.weight": (8, 16), "W_key.weight": (8, 16), "W_value.weight": (8, 16), "mask": (32, 32)}
+SEPARATE: dict[str, tuple[int, ...]] = {
+    "W_query.weight": (8, 16),
+    "W_key.weight": (8, 16),
+    "W_value.weight": (8, 16),
+    "mask": (32, 32),
+}
 LAYOUTS: dict[str, dict[str, tuple[int, ...]]] = {
     "causal": SEPARATE,
     "stacked": {f"heads.{head}.{key}": shape for head in (0, 1) for key, shape in SEPARATE.items()},
@@ -242,6 +247,7 @@ def test_a_stack_is_a_pre_norm_residual_stream() -> None:
     model = build_model("multihead", depth=2)
     x = inputs(1, 6, 16)
     expected = x
+    block: Any
     for block in model.get_submodule("blocks").children():
         normed = F.layer_norm(expected, (16,), block.norm.weight, block.norm.bias)
         expected = expected + block.attention(normed)

@@ -32,13 +32,13 @@ def test_a_stub_as_base_decorator_and_annotation() -> None:
     def bare(x: Optional[model]) -> int:  # type: ignore[valid-type] # noqa: UP045
         return 1
 
-    @wrap("name", fast=True)
+    @wrap("name", fast=True)  # type: ignore[untyped-decorator]
     def called(x: model | None) -> int:  # type: ignore[valid-type]
         return 2
 
     assert (bare(None), called(None)) == (1, 2)
     assert isinstance(Net(Settings(width=3)), nn.Module) and Settings(width=3).width == 3
-    assert not isinstance(3, model) and not model and list(model) == []
+    assert not isinstance(3, model) and not model and list(model) == []  # type: ignore[arg-type]
 
 
 def test_a_stub_says_so_when_a_tensor_needs_it() -> None:

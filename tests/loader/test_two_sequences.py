@@ -22,7 +22,7 @@ def test_parts_are_made_as_the_file_makes_them() -> None:
     assert built.guesses == (
         "encoder=Encoder decoder=DecoderLayer src_embed=Embedding tgt_embed=Embedding (constructor)"
     )
-    assert isinstance(built.module, nn.Module) and len(built.module.encoder.layers) == 2  # type: ignore[union-attr]
+    assert isinstance(built.module, nn.Module) and len(built.module.encoder.layers) == 2  # type: ignore[arg-type, union-attr]
 
 
 def test_ids_that_are_made_do_not_mean_padding() -> None:

@@ -22,7 +22,7 @@ _METHOD = (
     "def sample(self, logits, temperature=1.0):\n    return logits.argmax(-1) if temperature else logits"
 )
 # Names of PyTorch, Python and their objects: what `.weight` or `.shape` is read from, no one can tell here.
-_THEIRS = {
+_THEIRS = {  # type: ignore[var-annotated]
     name
     for thing in (
         nn.Module(), nn.Linear(1, 1), nn.Embedding(1, 1), nn.LayerNorm(1), nn.MultiheadAttention(1, 1),
@@ -96,7 +96,7 @@ def _attributes(tree: ast.Module, modules: list[ast.ClassDef]) -> set[str]:
                         if not _makes(value):
                             sizes.add(one.attr)
         elif (name := _registered(node)) is not None:
-            set_here.add(name.value)
+            set_here.add(str(name.value))
     others = {one.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for one in node.keywords}
     registered = {id(_registered(node)) for node in ast.walk(tree)}
     for node in ast.walk(tree):

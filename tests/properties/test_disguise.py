@@ -65,7 +65,8 @@ def _given(forward: Any, *args: Any, **kwargs: Any) -> frozenset[str]:
 @cache
 def _given_to(part: ModuleType) -> frozenset[str]:
     """The parameters that are given wherever a module of a part of the zoo has them."""
-    yes, no = set(), set()
+    yes: set[str] = set()
+    no: set[str] = set()
     for row in part.ZOO.values():
         forward = getattr(row.sized, "forward", None)
         if forward is not None and row.sized is not nn.Identity:

@@ -43,8 +43,8 @@ def info(text: str, stride: Sequence[int] | None = None, dtype: str = "float32")
         names.append(name or None)
         shape.append(int(size))
     whole = [1]
-    for size in reversed(shape[1:]):
-        whole.insert(0, whole[0] * size)
+    for count in reversed(shape[1:]):
+        whole.insert(0, whole[0] * count)
     straight = tuple(whole[: len(shape)])
     given = straight if stride is None else tuple(stride)
     return TensorInfo(tuple(shape), tuple(names), dtype, given, given == straight)

@@ -237,7 +237,7 @@ def test_nothing_of_the_script_is_kept_alive() -> None:
     with attnscope.watch() as watch:
         with suppress(RuntimeError):
             model(data)
-        gone = [weakref.ref(model), weakref.ref(data)]
+        gone: list[weakref.ref[Any]] = [weakref.ref(model), weakref.ref(data)]
         assert len(watch.memory.faults) == 1
         del model, data
         gc.collect()
@@ -302,12 +302,12 @@ def test_compiled_parts_keep_their_graphs() -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.one = torch.compile(plain, **whole)
+            self.one = torch.compile(plain, **whole)  # type: ignore[call-overload]
             self.two = plain
-            self.double = torch.compile(double, **whole)
+            self.twice = torch.compile(double, **whole)  # type: ignore[call-overload]
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.double(self.one(x)) - self.two(x)
+            return self.twice(self.one(x)) - self.two(x)
 
     with attnscope.watch() as watch:
         outer = Outer()

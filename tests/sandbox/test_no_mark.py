@@ -24,6 +24,8 @@ X = (2, 5, 16)
 class Meddler(nn.Module):
     """Changes whatever a forward can reach."""
 
+    cache: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.fc = nn.Linear(16, 16)
@@ -64,7 +66,7 @@ class Meddler(nn.Module):
             self.fc.bias.copy_(torch.ones(16))
             self.hidden[0].weight.fill_(0)
         self.fc.weight = nn.Parameter(torch.ones(16, 16))
-        self.fc.note = 1
+        self.fc.note = 1  # type: ignore[assignment]
         self.drop.p = 0.9
         self.eval()
         self.hidden.append(nn.Linear(1, 1))
@@ -96,7 +98,11 @@ def facts(module: Meddler, x: Tensor, extra: dict[str, Any]) -> list[Any]:
     found += [module.plain.tolist(), module.second_plain.tolist(), module.third_plain.tolist()]
     found += [module.table["keep"]["deep"].tolist(), list(module.table["keep"])]
     found += [set(module.names), x.tolist(), list(extra), list(extra["list"]), extra["tensor"].tolist()]
-    found += [torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()]
+    found += [
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+        np.random.get_state(legacy=False)["state"]["key"].tolist(),
+    ]
     found += [torch.is_grad_enabled(), torch.get_default_dtype(), sys.getrecursionlimit()]
     found += [nn.Module._call_impl, nn.Module.__call__, _get_current_function_mode_stack()]
     return found
@@ -183,13 +189,13 @@ def test_a_backward_after_the_run_is_not_spoiled_by_what_was_undone() -> None:
             self.register_buffer("count", torch.zeros(1))
 
         def forward(self, x: Tensor) -> Tensor:
-            self.count += 1
+            self.count += 1  # type: ignore[assignment, operator]
             return self.fc(x).square()
 
     module = Writes()
     result = record(module, (torch.randn(X),)).result
     result.sum().backward()
-    assert module.fc.weight.grad is not None and module.count.item() == 0
+    assert module.fc.weight.grad is not None and module.count.item() == 0  # type: ignore[operator]
 
 
 class Unasked:
@@ -214,7 +220,7 @@ class NoShape(torch.Tensor):
     """A tensor that refuses to tell its shape."""
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> Any:  # type: ignore[override]
         raise RuntimeError("no shape")
 
 
@@ -223,7 +229,7 @@ class Takes(nn.Module):
 
     def forward(self, x: Tensor, other: Any) -> Tensor:
         if type(other) is Overrides:
-            torch.add(x, other)
+            torch.add(x, other)  # type: ignore[call-overload]
         elif isinstance(type(other), type(torch.Tensor)):
             torch.sigmoid(other)
         return x * 2
@@ -296,7 +302,7 @@ class Unseen(nn.Module):
         self.spaced, self.slotted = SimpleNamespace(items=[1]), Slotted()
 
     def forward(self, x: Tensor) -> Tensor:
-        y = nn.functional.batch_norm(self.norm(x), self.mean, self.var, training=True)
+        y = nn.functional.batch_norm(self.norm(x), self.mean, self.var, training=True)  # type: ignore[arg-type]
         self.table(torch.tensor([1]))
         nn.init.constant_(self.fc.bias, 1.0)
         torch.relu_(input=self.fc.weight.data)
