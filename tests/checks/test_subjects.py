@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from attnscope.checks.lab import Lab
 from attnscope.checks.session import _given
 from attnscope.diagnostic import Report
 from attnscope.recorder.capture import Capture
+from attnscope.recorder.found import Seen
 from attnscope.render.report import draw_report
 from attnscope.render.terminal import Style
 
@@ -241,10 +241,10 @@ def test_one_tensor_for_both_sequences() -> None:
 def test_what_the_recorder_missed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Capture._saw
 
-    def fails(self: Capture, index: int, name: str, *rest: Any) -> None:
-        if name == "softmax":
+    def fails(self: Capture, seen: Seen) -> None:
+        if seen.name == "softmax":
             raise ValueError("inside")
-        original(self, index, name, *rest)
+        original(self, seen)
 
     monkeypatch.setattr(Capture, "_saw", fails)
     said = "attention may be missing: what these steps did could not be followed: softmax: ValueError"
