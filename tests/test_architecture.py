@@ -55,7 +55,7 @@ def known_names() -> frozenset[str]:
 def imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """Every module that a file imports, and whether that happens as soon as the file is imported.
 
-    Imports for a type checker alone are left out: nothing is loaded by them.
+    Imports for a type checker alone count too, as imports that load nothing.
     """
     return tuple(_imports(ast.parse(path.read_text(encoding="utf-8")), True))
 
@@ -63,6 +63,7 @@ def imports(path: Path) -> tuple[tuple[str, bool], ...]:
 def _imports(node: ast.AST, at_once: bool) -> Iterator[tuple[str, bool]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from _imports(child, False)
             continue
         if isinstance(child, ast.Import):
             yield from ((alias.name, at_once) for alias in child.names)
@@ -105,8 +106,20 @@ def test_every_part_has_a_rank() -> None:
     assert parts <= set(RANK), f"without a rank: {sorted(parts - set(RANK))}"
 
 
+# Circles that are left, counting imports inside functions and for a type checker. The list may only shrink.
+CIRCLES = {
+    ("render.show", "render.save"),
+    ("checks.roles", "checks.lab"),
+    ("cli.parsing", "cli.help"),
+    ("runner.session", "runner.scripts"),
+}
+
+
 def test_there_is_no_cycle() -> None:
-    graph = {name_of(path): own(path, at_once_only=True) for path in files()}
+    graph = {name_of(path): own(path) for path in files()}
+    for name in graph:
+        graph[name] = {x for x in graph[name] if (name, x) not in CIRCLES}
+        graph[name] = {x for x in graph[name] if (part(name), part(x)) not in LAZY}
     done: set[str] = set()
 
     def visit(name: str, way: tuple[str, ...]) -> None:
@@ -210,3 +223,46 @@ def test_what_a_room_knows_stands_nowhere_else(room: str) -> None:
         if isinstance(node, ast.Attribute) and node.attr in ROOMS[room]
     }
     assert not strangers
+
+
+# What is still too long: it may only get shorter, and what is short enough leaves the list.
+LONG_FILES = {
+    "api": 473,
+    "axes.details": 424,
+    "checks.lab": 446,
+    "loader.arguments": 417,
+    "loader.configs": 442,
+    "loader.importing": 628,
+    "recorder.capture": 404,
+    "render.compare": 401,
+    "render.weights": 437,
+    "reshaping.moves": 469,
+    "text": 442,
+}
+LONG_FUNCTIONS = {
+    "crashes.as120_inplace_forbidden.diagnose": 71,
+    "crashes.as125_not_a_tensor._origin": 66,
+    "layers.options.resolve": 63,
+    "loader.arguments.construct": 67,
+    "loader.options._options_of": 63,
+    "loader.planning.make_plan": 83,
+    "recorder.mode._note": 82,
+    "targets.prepare": 63,
+}
+MOST_LINES, MOST_IN_A_FUNCTION = 400, 60
+
+
+def test_files_and_functions_are_short() -> None:
+    long_files, long_functions = {}, {}
+    for path in files():
+        text = path.read_text(encoding="utf-8")
+        if text.count("\n") > MOST_LINES:
+            long_files[name_of(path)] = text.count("\n")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > MOST_IN_A_FUNCTION:
+                    long_functions[f"{name_of(path)}.{node.name}"] = lines
+    for now, known in ((long_files, LONG_FILES), (long_functions, LONG_FUNCTIONS)):
+        assert {name: n for name, n in now.items() if n > known.get(name, 0)} == {}
+        assert sorted(set(known) - set(now)) == [], "short enough now: take it from the list"
