@@ -29,276 +29,192 @@ Cure: `self.register_buffer("scale", …, persistent=False)`, `nn.ModuleList`, o
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
 from attnscope.crashes.scene import Scene
 from attnscope.crashes.syntax import settings
 from attnscope.crashes.values import UNKNOWN, is_module, is_tensor, read
 from attnscope.diagnostic import Diagnostic, Label
+from attnscope.ops.catalog import FACTORIES
 from attnscope.source import class_of
 
 CODE = "AS119"
-_FACTORIES = (
-    "zeros ones full empty rand randn arange linspace eye "
-    "tensor randint tril_indices triu_indices from_numpy "
-    "as_tensor logspace"
-).split()
+_FACTORIES = FACTORIES | frozenset(
+    "tensor randint tril_indices triu_indices from_numpy as_tensor logspace".split()
+)
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
     if not isinstance(scene.error, RuntimeError | NotImplementedError | ValueError):
         return None
     words = scene.words
-    spoken = "device" in words and (
-        "expected" in words.lower() or "same device" in words or "on device" in words
-    )
-    if not spoken:
+    met = "expected" in words.lower() or "same device" in words or "on device" in words
+    if "device" not in words or not met:
         return None
-    return _unregistered(scene) or _attribute(scene) or _made(scene) or _plain(scene)
+    node: ast.AST | None = scene.op.node if scene.op is not None else scene.node
+    found = _unregistered(scene)
+    if found is None and node is not None:
+        found = _attribute(scene, node) or _made(scene, node)
+    return found or _plain(scene, node)
 
 
 def _raw(scene: Scene, node: ast.AST) -> Any:
     """The user's own tensor, not its twin: a name or an attribute of the frame."""
     if isinstance(node, ast.Name) and scene.reader is not None:
-        for known in (scene.reader.inner, scene.reader.body.locals):
-            if node.id in known:
-                return known[node.id]
-        return scene.reader.shot.frame.f_globals.get(node.id, UNKNOWN)
+        scopes = (scene.reader.inner, scene.reader.body.locals, scene.reader.shot.frame.f_globals)
+        return next((known[node.id] for known in scopes if node.id in known), UNKNOWN)
     if isinstance(node, ast.Attribute):
         owner = _raw(scene, node.value)
         return UNKNOWN if owner is UNKNOWN or is_tensor(owner) else read(owner, node.attr)
     if isinstance(node, ast.Subscript):
-        owner = _raw(scene, node.value)
-        index = scene.value(node.slice)
+        owner, index = _raw(scene, node.value), scene.value(node.slice)
         if type(owner) in (list, tuple) and type(index) is int and -len(owner) <= index < len(owner):
             return owner[index]
-        if is_module(owner):
-            return scene.value(node)
+        return scene.value(node) if is_module(owner) else UNKNOWN
     return UNKNOWN
-
-
-def _expression(scene: Scene) -> ast.AST | None:
-    """The failing operation, with the assignment's right side where it is an augmented one."""
-    return scene.op.node if scene.op is not None else scene.node
 
 
 def _home(scene: Scene) -> str:
     """The device of the module's parameters, else of the arguments."""
-    owner = scene.crash.module if scene.crash.module is not None else scene.owner
-    stack = [owner] if is_module(owner) else []
-    while stack:
-        module = stack.pop()
+    for module in scene.below(scene.crash.module if scene.crash.module is not None else scene.owner):
         for value in (read(module, "_parameters") or {}).values():
             if is_tensor(value):
                 return str(value.device.type)
-        stack += [child for child in (read(module, "_modules") or {}).values() if is_module(child)]
     if scene.crash.device:
         return scene.crash.device.split(":")[0]
-    if scene.reader is not None:
-        code = scene.reader.body.frame.f_code
-        for name in code.co_varnames[: code.co_argcount]:
-            value = scene.reader.body.locals.get(name)
-            if is_tensor(value):
-                return str(value.device.type)
-    return scene.crash.device or ""
-
-
-def registered(module: Any) -> set[int]:
-    """The ids of all modules that are registered below (and with) a module."""
-    found: set[int] = set()
-    stack = [module] if is_module(module) else []
-    while stack:
-        one = stack.pop()
-        if id(one) in found:
-            continue
-        found.add(id(one))
-        stack += [child for child in (read(one, "_modules") or {}).values() if is_module(child)]
-    return found
+    return next((str(value.device.type) for _, value in scene.arguments if is_tensor(value)), "")
 
 
 def _unregistered(scene: Scene) -> Diagnostic | None:
     """A layer that no registered module holds: kept in a list, or made in `forward`."""
-    top = scene.crash.module
-    if top is None:
+    top, op = scene.crash.module, scene.op
+    known = {id(module) for module in scene.below(top)}
+    layers = [op.callee if op is not None else None, scene.owner]
+    stranger = next((one for one in layers if is_module(one) and id(one) not in known), None)
+    if top is None or stranger is None:
         return None
-    known = registered(top)
-    stranger: Any = None
-    if scene.op is not None and is_module(scene.op.callee) and id(scene.op.callee) not in known:
-        stranger = scene.op.callee
-    elif is_module(scene.owner) and id(scene.owner) not in known:
-        stranger = scene.owner
-    if stranger is None:
-        return None
-    place = _holder(scene, top, known, stranger)
-    if place is not None:
-        owner, name, kind, span = place
+    kind = type(stranger).__name__
+    held = _holder(scene, top, stranger)
+    if held is not None:
+        owner, container, labels = held
         return scene.finding(
             CODE,
-            f"`{type(stranger).__name__}` is not registered in "
-            f"`{type(owner).__name__}`, and did not move with it",
+            f"`{kind}` is not registered in `{type(owner).__name__}`, and did not move with it",
             label="its parameters stayed behind",
-            labels=[Label(span, f"`{name}` is a Python {kind}: `nn.Module` does not see the layers in it")]
-            if span is not None
-            else [],
-            help=f"keep them in `nn.Module{'Dict' if kind == 'dict' else 'List'}(…)`",
+            labels=labels,
+            help=f"keep them in `nn.Module{'Dict' if container == 'dict' else 'List'}(…)`",
         )
-    labels = []
-    callee = scene.op.node.func if scene.op is not None and isinstance(scene.op.node, ast.Call) else None
-    for link in scene.history(callee) if callee is not None else ():
-        if link.kind == "def":
-            labels.append(scene.label(link.node, f"`{link.name}` is made here, in each call"))
-            break
+    links = scene.history(op.words) if op is not None and op.words is not None else []
+    made = [link for link in links if link.kind == "def"]
     return scene.finding(
         CODE,
-        f"a `{type(stranger).__name__}` that is not registered "
-        f"in `{type(top).__name__}` did not move with it",
+        f"a `{kind}` that is not registered in `{type(top).__name__}` did not move with it",
         label="its parameters stayed behind",
-        labels=labels,
+        labels=[scene.label(link.node, f"`{link.name}` is made here, in each call") for link in made[:1]],
         help="make the layer in `__init__` and keep it on `self`",
     )
 
 
-def _holder(scene: Scene, top: Any, known: set[int], stranger: Any) -> Any:
-    stack, seen = [top], set()
-    while stack:
-        module = stack.pop()
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        stack += [child for child in (read(module, "_modules") or {}).values() if is_module(child)]
-        own = object.__getattribute__(module, "__dict__")
-        for name, value in list(own.items()):
+def _holder(scene: Scene, top: Any, stranger: Any) -> tuple[Any, str, list[Label]] | None:
+    """(the module, the type, where it is set) of an attribute whose plain container holds a layer."""
+    for module in scene.below(top):
+        for name, value in list(object.__getattribute__(module, "__dict__").items()):
             if type(value) not in (list, tuple, dict) or name.startswith("_"):
                 continue
             items = list(value.values()) if type(value) is dict else list(value)
-            if any(
-                item is stranger or (is_module(item) and id(stranger) in registered(item)) for item in items
-            ):
-                held = class_of(type(module))
-                span = None
-                if held is not None:
-                    file, klass = held
-                    place = next((one for one in settings(klass) if one.name == name), None)
-                    if place is not None:
-                        span = file.node_span(place.target)
-                return module, name, type(value).__name__, span
+            if not any(one is stranger for item in items for one in scene.below(item)):
+                continue
+            held, kind = class_of(type(module)), type(value).__name__
+            text = f"`{name}` is a Python {kind}: `nn.Module` does not see the layers in it"
+            places = [one for one in settings(held[1]) if one.name == name] if held is not None else []
+            spans = [held[0].node_span(one.target) for one in places[:1]] if held is not None else []
+            return module, kind, [Label(span, text) for span in spans]
     return None
 
 
-def _attribute(scene: Scene) -> Diagnostic | None:
-    """A tensor kept as a plain attribute of the module."""
+def _making(scene: Scene, name: ast.Name) -> Iterator[ast.AST]:
+    """All nodes in the making of one name."""
+    for link in scene.history(name):
+        inner = getattr(link.node, "value", link.node) if link.kind == "def" else link.node
+        yield from ast.walk(inner if isinstance(inner, ast.AST) else link.node)
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+
+
+def _attribute(scene: Scene, node: ast.AST) -> Diagnostic | None:
+    """A tensor kept as a plain attribute, read in the failing expression or in the making of its names."""
     home = _home(scene)
-    node = _expression(scene)
-    if node is None:
-        return None
-    for inner, name in _attributes(scene, node):
-        value = _raw(scene, inner)
-        if not is_tensor(value) or str(value.device.type) == home:
+    nodes = [*ast.walk(node), *(inner for name in _names(node) for inner in _making(scene, name))]
+    for inner in nodes:
+        value = _raw(scene, inner) if isinstance(inner, ast.Attribute) else None
+        if not isinstance(inner, ast.Attribute) or not is_tensor(value) or str(value.device.type) == home:
             continue
-        owner = _raw(scene, inner.value)
-        if is_module(owner) and (
-            name in (read(owner, "_buffers") or {}) or name in (read(owner, "_parameters") or {})
-        ):
+        owner, name = _raw(scene, inner.value), inner.attr
+        tables = (
+            [read(owner, table) or {} for table in ("_buffers", "_parameters")] if is_module(owner) else []
+        )
+        if any(name in table for table in tables):
             continue
         setting = scene.setting(name)
-        labels = []
-        if setting is not None:
-            labels.append(
-                scene.label(
-                    setting.target, f"`{name}` is a plain attribute, not a buffer: `.to()` does not move it"
-                )
-            )
+        text = f"`{name}` is a plain attribute, not a buffer: `.to()` does not move it"
         shown = scene.text(setting.value, 50) if setting is not None and setting.value is not None else "…"
         return scene.finding(
             CODE,
             f"`{scene.text(inner)}` is on `{value.device.type}`, the module on `{home}`",
             label="two devices meet here",
-            labels=labels,
+            labels=scene.set_at(inner, text),
             help=f'register it: `self.register_buffer("{name}", {shown}, persistent=False)`',
         )
     return None
 
 
-def _attributes(scene: Scene, node: ast.AST) -> list[tuple[ast.Attribute, str]]:
-    """Attributes in the failing expression, then in the makings of the names in it."""
-    found = [(one, one.attr) for one in ast.walk(node) if isinstance(one, ast.Attribute)]
-    for name in [one for one in ast.walk(node) if isinstance(one, ast.Name)]:
-        for link in scene.history(name):
-            inner = link.node
-            found += [(one, one.attr) for one in ast.walk(inner) if isinstance(one, ast.Attribute)]
-    return found
-
-
-def _made(scene: Scene) -> Diagnostic | None:
+def _made(scene: Scene, node: ast.AST) -> Diagnostic | None:
     """A tensor that `forward` makes without saying where."""
-    node = _expression(scene)
-    home = _home(scene)
-    if node is None:
-        return None
-    places: list[ast.AST] = list(ast.walk(node))
-    for name in [one for one in ast.walk(node) if isinstance(one, ast.Name)]:
+    home, places = _home(scene), list(ast.walk(node))
+    for name in _names(node):
         value = _raw(scene, name)
-        if is_tensor(value) and home and str(value.device.type) == home:
-            continue
-        for link in scene.history(name):
-            inner = getattr(link.node, "value", link.node) if link.kind == "def" else link.node
-            if isinstance(inner, ast.AST):
-                places += list(ast.walk(inner))
+        if not (is_tensor(value) and home and str(value.device.type) == home):
+            places += _making(scene, name)
     for one in places:
-        if not isinstance(one, ast.Call):
+        if not isinstance(one, ast.Call) or any(word.arg == "device" for word in one.keywords):
             continue
         called = one.func.attr if isinstance(one.func, ast.Attribute) else getattr(one.func, "id", "")
-        if called in _FACTORIES and not any(word.arg == "device" for word in one.keywords):
-            tensor = _first_tensor(scene)
-            where = f"device={tensor}.device" if tensor else "device=x.device"
+        if called in _FACTORIES:
+            tensor = next((name for name, value in scene.arguments if is_tensor(value)), "x")
             return scene.finding(
                 CODE,
                 f"`{scene.text(one, 50)}` makes a tensor on the default device, the module is on `{home}`",
                 label="two devices meet here",
                 labels=[scene.label(one, "made without `device=`")],
-                help=f"say where: `{scene.text(one, 60)[:-1]}, {where})`",
+                help=f"say where: `{scene.text(one, 60)[:-1]}, device={tensor}.device)`",
             )
     return None
 
 
-def _first_tensor(scene: Scene) -> str:
-    if scene.reader is None:
-        return ""
-    code = scene.reader.body.frame.f_code
-    for name in code.co_varnames[: code.co_argcount]:
-        if is_tensor(scene.reader.body.locals.get(name)):
-            return name
-    return ""
-
-
-def _plain(scene: Scene) -> Diagnostic:
-    node = _expression(scene)
-    notes = []
-    labels: list[Label] = []
-    home = _home(scene)
+def _plain(scene: Scene, node: ast.AST | None) -> Diagnostic:
+    """The devices of all that meet; where the file itself makes a tensor, outside of any class."""
+    notes, labels, home = dict[str, None](), list[Label](), _home(scene)
+    made = [
+        one for one in (scene.file.tree.body if scene.file is not None else ()) if isinstance(one, ast.Assign)
+    ]
     for one in ast.walk(node) if node is not None else ():
-        if isinstance(one, ast.Name | ast.Attribute):
-            value = _raw(scene, one)
-            if is_tensor(value):
-                notes.append(f"`{scene.text(one)}` is on `{value.device}`")
-                if isinstance(one, ast.Name) and str(value.device.type) != home:
-                    labels += _outside(scene, one.id)
+        value = _raw(scene, one) if isinstance(one, ast.Name | ast.Attribute) else UNKNOWN
+        if not is_tensor(value):
+            continue
+        notes[f"`{scene.text(one)}` is on `{value.device}`"] = None
+        for statement in made if isinstance(one, ast.Name) and str(value.device.type) != home else ():
+            if any(isinstance(target, ast.Name) and target.id == one.id for target in statement.targets):  # type: ignore[attr-defined]
+                text = f"`{scene.text(one)}` is made outside of the module, and does not move with it"
+                labels.append(scene.label(statement, text))
     return scene.finding(
         CODE,
         "tensors on different devices meet",
         label="two devices meet here",
         labels=labels,
-        notes=list(dict.fromkeys(notes)) or [scene.words],
+        notes=list(notes) or [scene.words],
         help="move all of them to one device: register what belongs "
         "to the module, and make the rest with `device=`",
     )
-
-
-def _outside(scene: Scene, name: str) -> list[Label]:
-    """Where the file itself makes a tensor, outside of any class."""
-    return [
-        scene.label(one, f"`{name}` is made outside of the module, and does not move with it")
-        for one in (scene.file.tree.body if scene.file is not None else ())
-        if isinstance(one, ast.Assign)
-        and any(isinstance(target, ast.Name) and target.id == name for target in one.targets)
-    ]
