@@ -87,7 +87,8 @@ def _root(
     """A microscope for causal attention: tokens, masks, the weights of every head, and one row for every
     tensor step of a built-in attention layer or of your own module.
 
-    `attnscope COMMAND --help` says more of each; `attnscope explain` lists what is diagnosed.
+    `attnscope COMMAND --help` says more of each; `attnscope explain` lists what is diagnosed. Exit codes:
+    0 fine, 1 a fault was found, 2 the command line or an input is wrong.
     """
 
 

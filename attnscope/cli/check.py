@@ -85,7 +85,8 @@ def run(
     in a file or a folder and could not be checked.
 
     `# attnscope: ignore[AS208]` on a line settles what is found there. [tool.attnscope] of pyproject.toml
-    has the keys select, ignore, causal and per-file; --select, --ignore and --causal win over it.
+    has the keys select, ignore, causal and per-file = {"encoder/*.py" = {ignore = ["AS2"], causal = false}};
+    --select, --ignore and --causal win over it.
     """
     to = output.destination()
     if not target:
