@@ -13,18 +13,22 @@ from attnscope.folding import Same, fold_layers
 from attnscope.render.findings import draw_findings
 from attnscope.render.layout import (
     INDENT,
+    Column,
     blank,
     clip,
     count,
     heading,
+    indented,
+    notes,
     pad,
     paragraph,
     row,
     rows,
     shape_text,
-    with_axes,
-    wrap,
+    spaced,
+    table,
 )
+from attnscope.render.shapes import operation_cell, wrap_shape
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Step
 
@@ -46,36 +50,21 @@ def draw_comparison(style: Style, found: Comparison, show: Sequence[str] = SECTI
     if "shapes" in show and found.a.trace is not None and found.b.trace is not None:
         parts.append(_shapes(style, found))
     if found.notes:
-        parts.append([line for n in found.notes for line in paragraph(style, n, first="note: ", look="dim")])
-    parts.append(_verdict(style, found))
-    lines: Lines = []
-    for part in parts:
-        lines += [*([blank()] if lines else []), *part]
-    return lines
+        parts.append(notes(style, found.notes))
+    return spaced([*parts, _verdict(style, found)])
 
 
 def _sides(style: Style, found: Comparison) -> Lines:
     lines: Lines = []
     for letter, side in (("A", found.a), ("B", found.b)):
-        line = Text()
-        line.append(letter, style("title"))
-        line.append("  ")
-        lines += _wrapped(style, line, style.text(short_path(side.name)), "title")
+        first = Text().append(letter, style("title")).append("  ")
+        lines += paragraph(style, short_path(side.name), first=first, look="title")
         config = [f"{k} {_value(v)}" for k, v in side.model.config.items()]
         facts = [count(side.parameters, "parameter"), count(side.buffers, "buffer")]
         facts += [count(side.operations, "operation")] if side.operations else []
         mark = style.glyph(" · ", ", ")
         for text in (mark.join(config), mark.join(facts), *(f"guessed: {g}" for g in side.model.guesses)):
             lines += paragraph(style, text, first="   ", look="dim") if text else []
-    return lines
-
-
-def _wrapped(style: Style, first: Text, text: str, look: str) -> Lines:
-    indent = first.cell_len
-    lines: Lines = []
-    for number, part in enumerate(wrap(text, max(8, style.width - indent))):
-        line = first if number == 0 else Text(" " * indent)
-        lines.append(line.append(part, style(look)))
     return lines
 
 
@@ -86,23 +75,22 @@ def _value(value: object) -> str:
 def _weights(style: Style, found: Comparison) -> Lines:
     arrow = style.glyph("←", "<-")
     lines = [heading(style, "weights", "of A, moved into B"), blank()]
-    names = [style.text(m.target) for m in found.moved]
-    sources = [style.text(_sources(m.sources)) for m in found.moved]
-    most = max(10, (style.width - 8) // 3)
-    widths = [min(most, max(map(cell_len, part), default=0)) for part in (names, sources)]
-    room = max(8, style.width - len(INDENT) - sum(widths) - cell_len(arrow) - 6)
-    for moved, name, source in zip(found.moved, names, sources, strict=True):
-        if style.width < NARROW:
-            lines += paragraph(style, f"{name} {arrow} {source}: {moved.how}", first=INDENT)
-            continue
+    if style.width < NARROW:
+        for moved in found.moved:
+            text = f"{moved.target} {arrow} {_sources(moved.sources)}: {moved.how}"
+            lines += paragraph(style, text, first=INDENT)
+    else:
         cells = [
-            [Text(part, style("strong")) for part in wrap(name, widths[0])],
-            [Text(arrow, style("dim"))],
-            [Text(part) for part in wrap(source, widths[1])],
-            [Text(part, style("dim")) for part in wrap(style.text(moved.how), room)],
+            [
+                Text(style.text(moved.target), style("strong")),
+                Text(arrow, style("dim")),
+                Text(style.text(_sources(moved.sources))),
+                Text(style.text(moved.how), style("dim")),
+            ]
+            for moved in found.moved
         ]
-        table = rows(cells, [widths[0], cell_len(arrow), widths[1], room])
-        lines += [Text(INDENT).append_text(line) for line in table]
+        columns = (Column(least=10), Column(least=1), Column(least=10), Column())
+        lines += indented(table(style, columns, cells))
     for neutral in found.neutral:
         other = "B" if neutral.side == "A" else "A"
         text = f"{neutral.side}'s {neutral.name} is set to {neutral.value}: {other} has none"
@@ -129,28 +117,18 @@ def _sources(names: Sequence[str]) -> str:
 def _runs(style: Style, found: Comparison) -> Lines:
     held = sum(run.held is True for run in found.runs)
     lines = [heading(style, "runs", f"{held} of {len(found.runs)} equal"), blank()]
-    names = [style.text(run.name) for run in found.runs]
-    width = min(max(map(cell_len, names)), max(8, style.width // 2))
     looks = {True: ("✓", "+", "good"), False: ("✗", "!", "bad"), None: ("·", "-", "dim")}
-    for run, name in zip(found.runs, names, strict=True):
+    cells = []
+    for run in found.runs:
         mark, plain, look = looks[run.held]
+        said = "" if run.held is False else "dim"
         if style.width < NARROW:
             first = f"{INDENT}{style.glyph(mark, plain)} "
-            lines += paragraph(
-                style, f"{name}: {run.result}", first=first, look="" if run.held is False else "dim"
-            )
+            lines += paragraph(style, f"{run.name}: {run.result}", first=first, look=said)
             continue
-        cells = [
-            [Text(style.glyph(mark, plain), style(look))],
-            [Text(part) for part in wrap(name, width)],
-            [
-                Text(part, "" if run.held is False else style("dim"))
-                for part in wrap(style.text(run.result), max(8, style.width - len(INDENT) - width - 5))
-            ],
-        ]
-        table = rows(cells, [1, width, max(8, style.width - len(INDENT) - width - 5)])
-        lines += [Text(INDENT).append_text(line) for line in table]
-    return lines
+        shown = Text(style.glyph(mark, plain), style(look))
+        cells.append([shown, Text(style.text(run.name)), Text(style.text(run.result), style(said))])
+    return lines + indented(table(style, (Column(least=1), Column(), Column()), cells))
 
 
 def _shapes(style: Style, found: Comparison) -> Lines:
@@ -259,12 +237,7 @@ class _Half:
 
     def step(self, step: Step) -> Lines:
         style = self.style
-        text = f"{step.op}  {step.detail}" if step.detail else step.op
-        parts = wrap(style.text(text), self.op)
-        operation = [with_axes(style, part) for part in parts]
-        word = style.text(step.op)
-        if operation and operation[0].plain.startswith(word):
-            operation[0] = Text().append(word, style("strong")).append_text(operation[0][len(word) :])
+        operation = operation_cell(style, step, self.op)
         shape = [Text("failed", style("error"))] if step.error is not None else self._shapes(step)
         cells = [
             [Text(str(step.line), style("dim"))],
@@ -284,21 +257,7 @@ class _Half:
         return shape
 
     def _shapes(self, step: Step) -> Lines:
-        whole = self._shape(step)
-        lines: Lines = []
-        line = Text()
-        start = 0
-        plain = whole.plain
-        breaks = [i + 2 for i in range(len(plain)) if plain.startswith(", ", i)]
-        for end in [*breaks, len(plain)]:
-            piece = whole[start:end]
-            if line.cell_len + piece.cell_len > self.shape and line.cell_len:
-                line.rstrip()
-                lines.append(line)
-                line = Text(" ")
-            line.append_text(piece)
-            start = end
-        return [*lines, line]
+        return wrap_shape(self._shape(step), self.shape)
 
 
 def _below(style: Style, found: Comparison, steps: tuple[Sequence[Step], Sequence[Step]]) -> Lines:
@@ -398,4 +357,4 @@ def _verdict(style: Style, found: Comparison) -> Lines:
     given = list(dict.fromkeys(f"{n.side}'s {n.name}" for n in found.neutral))
     if given:
         facts += f", with {' and '.join(given)} set to do nothing"
-    return _wrapped(style, line.append("  "), style.text(facts), "dim")
+    return paragraph(style, facts, first=line.append("  "), look="dim")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.text import Text
 
 from attnscope.codebook import Explanation
-from attnscope.render.layout import INDENT, blank, clip, heading, paragraph, rows
+from attnscope.render.layout import INDENT, Column, blank, clip, heading, indented, paragraph, table
 from attnscope.render.terminal import Lines, Style
 
 
@@ -35,9 +34,5 @@ def _title(style: Style, one: Explanation) -> Lines:
 def draw_codes(style: Style, codes: Sequence[Explanation]) -> Lines:
     """One row for each code."""
     lines: Lines = [heading(style, "codes", "attnscope explain CODE says more"), blank()]
-    width = max(20, style.width - 2 - 5 - 2)
-    for one in codes:
-        code = [Text(one.code, style("title"))]
-        titles = paragraph(replace(style, width=width), one.title)
-        lines += [Text(INDENT).append_text(line) for line in rows([code, titles], (5, width))]
-    return lines
+    cells = [[Text(one.code, style("title")), Text(style.text(one.title))] for one in codes]
+    return lines + indented(table(style, (Column(), Column()), cells))

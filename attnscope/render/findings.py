@@ -9,7 +9,7 @@ from rich.text import Text
 
 from attnscope.diagnostic import Diagnostic
 from attnscope.files import read_line, short_path
-from attnscope.render.layout import blank, clip, count, row, style_lines, wrap
+from attnscope.render.layout import Column, blank, count, paragraph, style_lines, table, wrap
 from attnscope.render.terminal import Lines, Style, cell_len, escape
 from attnscope.schema import Span
 
@@ -319,20 +319,16 @@ def _shown(style: Style, char: str) -> str:
 
 def _evidence(style: Style, finding: Diagnostic, gutter: int) -> Lines:
     """The small table of numbers: header dim, first column left, the others right."""
-    table = [[style.text(cell) for cell in line] for line in finding.evidence]
-    columns = max(len(line) for line in table)
-    table = [line + [""] * (columns - len(line)) for line in table]
-    widths = [max(cell_len(line[place]) for line in table) for place in range(columns)]
-    room = style.width - gutter - 3
-    while sum(widths) + 2 * (columns - 1) > room and max(widths) > 4:
-        widths[widths.index(max(widths))] -= 1
-    right = [place for place in range(columns) if place and all(_numeric(line[place]) for line in table[1:])]
-    lines = []
-    for number, line in enumerate(table):
-        look = style("dim") if number == 0 else ""
-        cells = [Text(clip(cell, width, style), look) for cell, width in zip(line, widths, strict=True)]
-        lines.append(row(cells, widths, right=right))
-    return lines
+    size = max(len(line) for line in finding.evidence)
+    shown = [[style.text(cell) for cell in line] + [""] * (size - len(line)) for line in finding.evidence]
+    columns = [
+        Column(least=4, whole=True, right=place > 0 and all(_numeric(line[place]) for line in shown[1:]))
+        for place in range(size)
+    ]
+    cells = [
+        [Text(cell, "" if number else style("dim")) for cell in line] for number, line in enumerate(shown)
+    ]
+    return table(style, columns, cells, style.width - gutter - 3)
 
 
 def _numeric(cell: str) -> bool:
@@ -343,12 +339,7 @@ def _entry(style: Style, gutter: int, word: str, text: str) -> Lines:
     first = Text(" " * gutter)
     first.append(" = ", style("gutter"))
     first.append(word, style(word))
-    first.append(": ")
-    indent = first.cell_len
-    lines: Lines = []
-    for number, part in enumerate(wrap(style_lines(style, text), style.width - indent)):
-        lines.append(first.append(part) if number == 0 else Text(" " * indent + part))
-    return lines
+    return paragraph(style, text, first=first.append(": "))
 
 
 def _chunks(text: str, width: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -16,8 +17,8 @@ INDENT = "  "
 _AXIS = re.compile(r"(?<![A-Za-z0-9_.])\d*([BTSCHGD])(?![A-Za-z0-9_.(=])")
 
 
-def blank() -> Text:
-    return Text("")
+def blank(cells: int = 0) -> Text:
+    return Text(" " * cells)
 
 
 def spaced(parts: Iterable[Lines]) -> Lines:
@@ -123,15 +124,31 @@ def _break(word: str, width: int) -> tuple[str, str]:
     return word, ""
 
 
-def paragraph(style: Style, text: str, *, first: str = "", rest: str | None = None, look: str = "") -> Lines:
+def paragraph(
+    style: Style, text: str, *, first: str | Text = "", rest: str | None = None, look: str = ""
+) -> Lines:
     """Wrapped text behind `first`, later lines behind `rest` (spaces as wide as `first`)."""
-    rest = " " * cell_len(first) if rest is None else rest
+    start = Text(first) if isinstance(first, str) else first.copy()
+    rest = " " * start.cell_len if rest is None else rest
     lines: Lines = []
-    for number, part in enumerate(wrap(style_lines(style, text), style.width - cell_len(first))):
-        line = Text(first if number == 0 else rest)
+    for number, part in enumerate(wrap(style_lines(style, text), style.width - start.cell_len)):
+        line = start if number == 0 else Text(rest)
         line.append(part, style(look) if look else "")
         line.rstrip()
         lines.append(line)
+    return lines
+
+
+def wrap_text(text: Text, width: int) -> Lines:
+    """As `wrap`, the colours kept."""
+    if text.cell_len <= width and "\n" not in text.plain:
+        return [text]
+    lines: Lines = []
+    at = 0
+    for part in wrap(text.plain, width):
+        found = text.plain.find(part, at)
+        lines.append(Text(part, text.style) if found < 0 else text[found : found + len(part)])
+        at = max(at, found + len(part))
     return lines
 
 
@@ -150,28 +167,111 @@ def pad(text: Text, width: int, right: bool = False) -> Text:
     return text.copy().append(" " * missing)
 
 
-def row(cells: Sequence[Text], widths: Sequence[int], gap: str = "  ", right: Iterable[int] = ()) -> Text:
-    """One line of aligned cells, without spaces at its end."""
+def row(
+    cells: Sequence[Text], widths: Sequence[int], gaps: Sequence[int] = (), right: Iterable[int] = ()
+) -> Text:
+    """One line of aligned cells, without spaces at its end; `gaps` (2 each) stand behind them."""
     rights = frozenset(right)
     line = Text()
     for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        if number:
-            line.append(gap)
         line.append_text(pad(cell, width, number in rights))
+        line.append(" " * (gaps[number] if gaps else 2))
     line.rstrip()
     return line
 
 
 def rows(
-    cells: Sequence[Sequence[Text]], widths: Sequence[int], gap: str = "  ", right: Iterable[int] = ()
+    cells: Sequence[Sequence[Text]],
+    widths: Sequence[int],
+    gaps: Sequence[int] = (),
+    right: Iterable[int] = (),
 ) -> Lines:
     """A table row whose cells may have several lines each."""
     height = max((len(cell) for cell in cells), default=0)
     empty = Text("")
     return [
-        row([cell[number] if number < len(cell) else empty for cell in cells], widths, gap, right)
+        row([cell[number] if number < len(cell) else empty for cell in cells], widths, gaps, right)
         for number in range(height)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its title, the cells that it keeps at least, on which side its cells stand.
+
+    `whole`: what does not fit is cut, with a mark, in place of wrapped. `gap` spaces stand behind it.
+    """
+
+    title: str = ""
+    least: int = 8
+    right: bool = False
+    whole: bool = False
+    gap: int = 2
+
+
+MARK = Column(least=1, gap=1)
+
+
+def table(style: Style, columns: Sequence[Column], cells: Sequence[Sequence[Text]], width: int = 0) -> Lines:
+    """Rows of cells in columns as wide as they need; where all do not fit, the widest gives way first.
+
+    A cell that does not fit its column is wrapped. `width` is what there is room for, by default all that is
+    left behind the indentation. The first line has the titles, if there are any.
+    """
+    return [line for lines in table_rows(style, columns, cells, width) for line in lines]
+
+
+def table_rows(
+    style: Style, columns: Sequence[Column], cells: Sequence[Sequence[Text]], width: int = 0
+) -> list[Lines]:
+    """The lines of each row of a `table`, for who puts something between them."""
+    gaps = [column.gap for column in columns]
+    width = (width or style.width - len(INDENT)) - sum(gaps[:-1])
+    if not cells:
+        return []
+    titles = [Text(column.title, style("dim")) for column in columns]
+    everything = [titles, *cells] if any(column.title for column in columns) else cells
+    widths = [
+        max((min(line[n].cell_len, width) for line in everything), default=0) for n in range(len(columns))
+    ]
+    while (excess := sum(widths) - width) > 0:
+        flexible = [n for n, column in enumerate(columns) if widths[n] > max(column.least, len(column.title))]
+        if not flexible:
+            break
+        widest = max(flexible, key=widths.__getitem__)
+        others = [widths[n] for n in flexible if widths[n] < widths[widest]]
+        floor = max([columns[widest].least, len(columns[widest].title), *others])
+        widths[widest] -= min(excess, max(1, widths[widest] - floor))
+    right = [number for number, column in enumerate(columns) if column.right]
+    drawn: list[Lines] = []
+    for line in everything:
+        wrapped = [
+            [Text(clip(cell.plain, size, style), cell.style)] if column.whole else wrap_text(cell, size)
+            for cell, size, column in zip(line, widths, columns, strict=True)
+        ]
+        drawn.append(rows(wrapped, widths, gaps, right))
+    return drawn
+
+
+def indented(lines: Iterable[Text]) -> Lines:
+    return [Text(INDENT).append_text(line) for line in lines]
+
+
+def key_ruler(style: Style, indent: int, cells: int, step: int, each: int, every: int) -> Lines:
+    """The key axis over a picture: its name, and the indices of cells of `step` keys as often as they fit.
+
+    A cell is `each` characters wide; an index stands over every `every`-th at most.
+    """
+    top = Text(" " * indent).append("key", style("axis.S"))
+    numbers = ""
+    widest = len(str((cells - 1) * step))
+    while every * each < widest + 1:
+        every = {1: 2, 2: 5, 5: 10}.get(every, every * 2)
+    for cell in range(0, cells, every):
+        word = str(cell * step)
+        if cell * each + len(word) <= cells * each:
+            numbers = numbers.ljust(cell * each) + word
+    return [top, Text(" " * indent).append(numbers, style("axis.S"))]
 
 
 def name_style(style: Style, name: str) -> str:

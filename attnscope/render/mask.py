@@ -10,7 +10,7 @@ from rich.text import Text
 
 from attnscope.files import module_path
 from attnscope.pooling import pool_blocks, pool_size
-from attnscope.render.layout import INDENT, blank, count, headed, heading, paragraph, wrap
+from attnscope.render.layout import INDENT, blank, count, headed, heading, key_ruler, paragraph, wrap
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Attention, Mask, MaskOrigin
 
@@ -153,23 +153,7 @@ def grid(style: Style, allowed: NDArray[np.bool_]) -> Lines:
 
 
 def _ruler(style: Style, label: int, cells: int, step: int, each: int) -> Lines:
-    """The key axis: its name, and indices as often as they fit."""
-    indent = " " * (len(INDENT) + len("query") + 1 + label + 2)
-    top = Text(indent)
-    top.append("key", style("axis.S"))
-    numbers = ""
-    widest = len(str((cells - 1) * step))
-    every = 1
-    while every * each < widest + 1:
-        every = {1: 2, 2: 5, 5: 10}.get(every, every * 2)
-    for cell in range(0, cells, every):
-        at = cell * each
-        word = str(cell * step)
-        if at + len(word) <= cells * each:
-            numbers = numbers.ljust(at) + word
-    line = Text(indent)
-    line.append(numbers, style("axis.S"))
-    return [top, line]
+    return key_ruler(style, len(INDENT) + len("query") + 1 + label + 2, cells, step, each, 1)
 
 
 def _margin(style: Style, first: bool, label: int, word: str) -> Text:

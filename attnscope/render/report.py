@@ -12,7 +12,19 @@ from attnscope.files import short_path
 from attnscope.folding import last_rows
 from attnscope.render.findings import draw_findings, summary_line
 from attnscope.render.header import draw_header
-from attnscope.render.layout import INDENT, blank, count, heading, notes, paragraph, spaced, wrap
+from attnscope.render.layout import (
+    INDENT,
+    MARK,
+    Column,
+    blank,
+    count,
+    heading,
+    indented,
+    notes,
+    paragraph,
+    spaced,
+    table,
+)
 from attnscope.render.shapes import draw_shapes
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Step
@@ -115,20 +127,9 @@ def _table(style: Style, rows: Sequence[Row]) -> Lines:
         "none": (style.glyph("·", "-"), "dim"),
         "missed": ("?", "bad"),
     }
-    width = min(max((cell_len(style.text(name)) for _, name, _ in rows), default=0), max(8, style.width // 3))
-    lines: Lines = []
+    cells = []
     for kind, name, result in rows:
-        room = style.width - len(INDENT) - 2 - width - 2
-        names = wrap(style.text(name), width)
-        parts = wrap(style.text(result), max(8, room))
         mark, look = marks[kind]
-        for number in range(max(len(parts), len(names))):
-            line = Text(INDENT)
-            line.append(mark if number == 0 else " ", style(look))
-            shown = names[number] if number < len(names) else ""
-            line.append(" " + shown + " " * (width - cell_len(shown)) + "  ")
-            dim = kind in ("held", "none")
-            line.append(parts[number] if number < len(parts) else "", style("dim") if dim else "")
-            line.rstrip()
-            lines.append(line)
-    return lines
+        said = Text(style.text(result), style("dim") if kind in ("held", "none") else "")
+        cells.append([Text(mark, style(look)), Text(style.text(name)), said])
+    return indented(table(style, (MARK, Column(), Column()), cells))

@@ -181,7 +181,7 @@ class _Columns:
             cells.append([Text(source, dim)])
         name = clip(style.text(step.variable or ""), self.variable_width, style)
         cells.append([Text(name, look or style("strong"))])
-        cells.append(self._operation_cell(step, look))
+        cells.append(operation_cell(style, step, self.op_width, look))
         memory = Text("failed", style("error")) if failed else self._memory(step, look)
         if self.narrow:
             shapes = self._shape_cell(step) if step.outputs else [Text("")]
@@ -204,19 +204,6 @@ class _Columns:
             lines += self._why_noncontiguous(step)
         return lines
 
-    def _operation_cell(self, step: Step, look: str) -> list[Text]:
-        style = self.style
-        parts = wrap(_operation(style, step), self.op_width)
-        if len(parts) > 1:
-            first, *_ = parts
-            tail = _operation(style, step)[len(first) :].strip()
-            parts = [first, *("  " + part for part in wrap(tail, self.op_width - 2))]
-        cell = [Text(part, look) if look else with_axes(style, part) for part in parts]
-        word = style.text(step.op)
-        if not look and cell[0].plain.startswith(word):
-            cell[0] = Text().append(word, style("strong")).append_text(cell[0][len(word) :])
-        return cell
-
     def _shape(self, step: Step) -> Text:
         return Text(", ").join(_outputs(self.style, step.outputs)) if step.outputs else Text("")
 
@@ -228,7 +215,7 @@ class _Columns:
             return [whole]
         lines: list[Text] = []
         for one in _outputs(self.style, step.outputs):
-            lines += _wrap_shape(one, self.shape_width)
+            lines += wrap_shape(one, self.shape_width)
         return lines
 
     def _memory(self, step: Step, look: str) -> Text:
@@ -267,7 +254,7 @@ class _Columns:
         if step.inputs:
             given = Text(", ").join(_outputs(self.style, step.inputs))
             first = self._under("inputs ")
-            for number, part in enumerate(_wrap_shape(given, self.style.width - cell_len(first))):
+            for number, part in enumerate(wrap_shape(given, self.style.width - cell_len(first))):
                 line = Text().append(first if number == 0 else " " * len(first), self.style("dim"))
                 lines.append(line.append_text(part))
         message = (step.error or "").strip().splitlines() or [""]
@@ -294,6 +281,20 @@ def _operation(style: Style, step: Step) -> str:
     return f"{style.text(step.op)}  {detail}" if detail else style.text(step.op)
 
 
+def operation_cell(style: Style, step: Step, width: int, look: str = "") -> Lines:
+    """The operation and its arguments, wrapped; with `look` all in that colour."""
+    parts = wrap(_operation(style, step), width)
+    if len(parts) > 1:
+        first, *_ = parts
+        tail = _operation(style, step)[len(first) :].strip()
+        parts = [first, *("  " + part for part in wrap(tail, width - 2))]
+    cell = [Text(part, look) if look else with_axes(style, part) for part in parts]
+    word = style.text(step.op)
+    if not look and cell[0].plain.startswith(word):
+        cell[0] = Text().append(word, style("strong")).append_text(cell[0][len(word) :])
+    return cell
+
+
 def _outputs(style: Style, infos: Sequence[TensorInfo]) -> list[Text]:
     """Shapes, equal neighbours as `3 × [B 1, T 6, C 16]`."""
     out: list[Text] = []
@@ -317,7 +318,7 @@ def _runs(infos: Iterable[TensorInfo]) -> list[tuple[TensorInfo, int]]:
     return runs
 
 
-def _wrap_shape(shape: Text, width: int) -> list[Text]:
+def wrap_shape(shape: Text, width: int) -> list[Text]:
     """Break behind commas; the axes of one tensor stay readable on every line."""
     if shape.cell_len <= width:
         return [shape]

@@ -8,8 +8,18 @@ from attnscope.diagnostic import Report, Survey, Unchecked
 from attnscope.files import short_path
 from attnscope.render.findings import draw_findings
 from attnscope.render.header import draw_header
-from attnscope.render.layout import INDENT, blank, count, heading, paragraph, rows, wrap
-from attnscope.render.terminal import Lines, Style, cell_len
+from attnscope.render.layout import (
+    INDENT,
+    MARK,
+    Column,
+    blank,
+    count,
+    heading,
+    indented,
+    paragraph,
+    table_rows,
+)
+from attnscope.render.terminal import Lines, Style
 
 SEVERITIES = ("error", "warning", "note")
 
@@ -31,26 +41,16 @@ def draw_survey(style: Style, survey: Survey) -> Lines:
 
 
 def _table(style: Style, survey: Survey) -> Lines:
-    cells = [_row(style, one) for one in survey.targets]
-    names = [style.text(short_path(one.target)) for one in survey.targets]
-    room = style.width - len(INDENT) - 2 - 4
-    verdict = max([cell_len(said) for _, _, said, _ in cells] + [len("verdict")])
-    verdict = min(verdict, max(11, room // 4))
-    name = max([cell_len(one) for one in names] + [len("target")])
-    name = min(name, max(8, (room - verdict) * 3 // 5))
-    widths = (name, verdict, max(5, room - name - verdict))
-    lines: Lines = [heading(style, "checked", _summary(survey)), blank()]
-    head = Text(INDENT + "  ")
-    for word, width in zip(("target", "verdict", "codes"), widths, strict=True):
-        head.append(f"{word:{width}}  ", style("dim"))
-    head.rstrip()
-    lines.append(head)
-    for one, (mark, look, said, codes), target in zip(survey.targets, cells, names, strict=True):
-        parts = [[Text(part) for part in wrap(target, name)]]
-        parts += [[Text(part, style(look)) for part in wrap(said, verdict)]]
-        parts += [[Text(part) for part in wrap(codes, widths[2])]]
-        for number, line in enumerate(rows(parts, widths)):
-            lines.append(Text(INDENT).append(mark if number == 0 else " ", style(look)).append(" ") + line)
+    cells = []
+    for one in survey.targets:
+        mark, look, said, codes = _row(style, one)
+        target = Text(style.text(short_path(one.target)))
+        cells.append([Text(mark, style(look)), target, Text(said, style(look)), Text(codes)])
+    columns = (MARK, Column("target"), Column("verdict", 11), Column("codes", 5))
+    head, *rows = table_rows(style, columns, cells)
+    lines: Lines = [heading(style, "checked", _summary(survey)), blank(), *indented(head)]
+    for one, row in zip(survey.targets, rows, strict=True):
+        lines += indented(row)
         if isinstance(one, Unchecked):
             lines += paragraph(style, one.reason, first=INDENT + "    ", look="dim")
     return lines

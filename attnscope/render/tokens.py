@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from attnscope.render.layout import INDENT, blank, clip, count, heading, row
+from attnscope.render.layout import INDENT, Column, blank, clip, count, heading, indented, table
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Token
 
@@ -29,28 +29,22 @@ def draw_tokens(style: Style, tokens: Sequence[Token], facts: str = "", all_rows
 
 
 def _table(style: Style, tokens: Sequence[Token]) -> Lines:
-    indices = [str(token.index) for token in tokens]
-    ids = [str(token.id) for token in tokens]
-    pieces = [style.piece(token.piece) for token in tokens]
-    raws = [token.raw.hex(" ") for token in tokens]
-    index_width = max(len("index"), *map(len, indices))
-    id_width = max(len("id"), *map(len, ids))
-    fixed = len(INDENT) + index_width + 2 + id_width + 2
-    piece_width = min(max(5, *map(cell_len, pieces)), max(5, style.width - fixed - 2 - 11))
-    raw_width = max(2, style.width - fixed - piece_width - 2)
-    widths = (index_width, id_width, piece_width, raw_width)
-    dim = style("dim")
-    head = [Text(word, dim) for word in ("index", "id", "piece", "bytes")]
-    lines = [Text(INDENT).append_text(row(head, widths, right=(0, 1)))]
-    for index, number, piece, raw in zip(indices, ids, pieces, raws, strict=True):
-        cells = [
-            Text(index, style("axis.T")),
-            Text(number),
-            Text(clip(piece, piece_width, style), style("strong")),
-            Text(clip(raw, raw_width, style), dim),
+    columns = (
+        Column("index", right=True),
+        Column("id", right=True),
+        Column("piece", whole=True),
+        Column("bytes", 11, whole=True),
+    )
+    cells = [
+        [
+            Text(str(token.index), style("axis.T")),
+            Text(str(token.id)),
+            Text(style.piece(token.piece), style("strong")),
+            Text(token.raw.hex(" "), style("dim")),
         ]
-        lines.append(Text(INDENT).append_text(row(cells, widths, right=(0, 1))))
-    return lines
+        for token in tokens
+    ]
+    return indented(table(style, columns, cells))
 
 
 def _flow(style: Style, tokens: Sequence[Token], all_rows: bool) -> Lines:

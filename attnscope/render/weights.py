@@ -12,7 +12,7 @@ from rich.text import Text
 
 from attnscope.pooling import pool_blocks, pool_size, top_keys
 from attnscope.render import heat
-from attnscope.render.layout import INDENT, blank, clip, count, heading, paragraph
+from attnscope.render.layout import INDENT, blank, clip, count, heading, key_ruler, paragraph
 from attnscope.render.terminal import Lines, Style, cell_len
 from attnscope.schema import Attention, Token
 
@@ -32,14 +32,14 @@ class _Head:
     layer: int
     module: str
     head: int
-    weights: NDArray[Any] | None
-    cells: NDArray[Any] | None
-    factor: tuple[int, int]
-    top_keys: NDArray[np.int64] | None
-    top_weights: NDArray[np.float32] | None
     blocked: NDArray[np.bool_]
     queries: int
     keys: int
+    weights: NDArray[Any] | None = None
+    cells: NDArray[Any] | None = None
+    factor: tuple[int, int] = (1, 1)
+    top_keys: NDArray[np.int64] | None = None
+    top_weights: NDArray[np.float32] | None = None
 
 
 def draw_weights(
@@ -106,37 +106,24 @@ def _head(layer: int, one: Attention, head: int, batch: int) -> _Head:
         blocked = np.zeros((queries, keys), np.bool_)
     else:
         blocked = ~one.mask[min(batch, one.mask.shape[0] - 1)]
-    if one.weights is not None:
-        return _Head(
-            layer,
-            one.module,
-            head,
-            one.weights[batch, head],
-            None,
-            (1, 1),
-            None,
-            None,
-            blocked,
-            queries,
-            keys,
-        )
-    pooled = one.pooled
+    head_of = (batch, head)
+    whole, pooled = one.weights, one.pooled
+    if whole is None and pooled is not None and pooled.factor == (1, 1):
+        whole = pooled.weights
+    if whole is not None:
+        return _Head(layer, one.module, head, blocked, queries, keys, weights=whole[head_of])
     assert pooled is not None
-    if pooled.factor == (1, 1):
-        whole = pooled.weights[batch, head]
-        return _Head(layer, one.module, head, whole, None, (1, 1), None, None, blocked, queries, keys)
     return _Head(
         layer,
         one.module,
         head,
-        None,
-        pooled.weights[batch, head],
-        pooled.factor,
-        pooled.top_keys[batch, head],
-        pooled.top_weights[batch, head],
         blocked,
         queries,
         keys,
+        cells=pooled.weights[head_of],
+        factor=pooled.factor,
+        top_keys=pooled.top_keys[head_of],
+        top_weights=pooled.top_weights[head_of],
     )
 
 
@@ -309,7 +296,7 @@ def _picture(style: Style, data: _Head) -> Lines:
     values, blocked, factor = _pooled(data, room, down)
     body = heat.half_blocks(style, values, blocked) if colored else heat.shaded(style, values, blocked)
     lines = [_head_line(style, data, style.width)]
-    lines += _ruler(style, indent, values.shape[1], factor[1], each)
+    lines += key_ruler(style, indent, values.shape[1], factor[1], each, min(8, values.shape[1]))
     per_line = 2 if colored else 1
     for number, part in enumerate(body):
         line = Text(INDENT)
@@ -320,23 +307,6 @@ def _picture(style: Style, data: _Head) -> Lines:
         line.append(style.glyph("│", "|"), style("dim"))
         lines.append(line)
     return lines + paragraph(style, _factor(factor), first=" " * indent, look="dim")
-
-
-def _ruler(style: Style, indent: int, cells: int, step: int, each: int) -> Lines:
-    top = Text(" " * indent)
-    top.append("key", style("axis.S"))
-    every = 8 if cells > 8 else max(1, cells)
-    widest = len(str((cells - 1) * step))
-    while every * each < widest + 1:
-        every *= 2
-    numbers = ""
-    for cell in range(0, cells, every):
-        word = str(cell * step)
-        if cell * each + len(word) <= cells * each:
-            numbers = numbers.ljust(cell * each) + word
-    line = Text(" " * indent)
-    line.append(numbers, style("axis.S"))
-    return [top, line]
 
 
 def _thumbnails(style: Style, datas: Sequence[_Head]) -> Lines:
