@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any
 
 from attnscope.checks import failure, run_checks
 from attnscope.checks.attentions import Owned, caught, distinct, inside, owned_by, part_subject, path_of
@@ -81,12 +80,13 @@ def _inline(made: Judgement, lab: Lab, said: Iterable[Diagnostic | Tried], maps:
         if isinstance(each, Tried) or len(maps) < 2 or ROWS[each.code].of != "attention":
             _take(made, lab, [each])
             continue
-        found: dict[Any, tuple[Diagnostic, list[Map]]] = {}
+        found: dict[Diagnostic, tuple[Diagnostic, list[Map]]] = {}
         for one in maps:
             lab.owned = frozenset({one.number})
             for again in run_checks(lab, {each.code}, None, ALONE[:1]):
                 if isinstance(again, Diagnostic):
-                    found.setdefault((again.span, again.message), (again, []))[1].append(one)
+                    alike = replace(again, notes=(), evidence=())
+                    found.setdefault(alike, (again, []))[1].append(one)
         lab.owned = None
         apart = [told_apart(lab, again, own) for again, own in found.values() if len(own) < len(maps)]
         _take(made, lab, apart or [each])

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from attnscope.sandbox.copying import cloned, copied
 from attnscope.sandbox.guard import preserved, walk
-from attnscope.sandbox.state import quiet, seeded
+from attnscope.sandbox.state import quiet, seeded, written_out
 from attnscope.sandbox.tensors import first_tensor, tree_map
 from attnscope.schema import Span
 
@@ -172,7 +172,7 @@ class Subject:
             copy = copied(target)
             kept = preserved(target, (*called.args, *called.kwargs.values())) if copy is None else kept
             target = target if copy is None else copy  # a module may define what its truth is
-        with kept, quiet(self.environment), seeded(seed), torch.set_grad_enabled(grad):
+        with kept, quiet(self.environment), seeded(seed), torch.set_grad_enabled(grad), written_out():
             try:
                 target.train(train)
                 result = target(*cloned(called.args), **cloned(dict(called.kwargs)))

@@ -108,3 +108,15 @@ def quiet(environment: Callable[[], Any] = nullcontext) -> Iterator[None]:
     with warnings.catch_warnings(), prints_aside(), environment():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def written_out() -> Iterator[None]:
+    """PyTorch's own layers do what their Python says, as in training and when they are recorded: their fused
+    path passes over what a subclass changed."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

@@ -204,3 +204,29 @@ def test_queries_that_share_a_projection_with_keys_by_design() -> None:
             return styles.merged(F.scaled_dot_product_attention(q, q, v, is_causal=True))
 
     assert errors(Stack(Shared(), Shared())) == []
+
+
+class Late(nn.TransformerEncoderLayer):
+    """A subclass whose own mask ends late; PyTorch's fused path would not ask it."""
+
+    def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
+        late = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(2)
+        return self.self_attn(x, x, x, attn_mask=late, need_weights=False)[0]
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        made = nn.TransformerEncoderLayer(styles.C, 4, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(made, 4, enable_nested_tensor=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device, dtype=x.dtype)
+        return self.encoder(x, mask=mask)
+
+
+def test_a_subclass_among_torchs_own_layers() -> None:
+    model = Layers()
+    assert errors(model) == []
+    model.encoder.layers[2] = Late(styles.C, 4, 32, batch_first=True)
+    assert errors(model) == [("AS201", "encoder.layers.2")]
