@@ -46,7 +46,8 @@ from attnscope.checks.leaks import SMALL, is_lower, mask_of, visible
 from attnscope.checks.maps import Map
 from attnscope.checks.places import counted, num
 from attnscope.checks.roles import serial_of
-from attnscope.checks.sequences import kinds
+from attnscope.checks.sequences import kinds, tokens_of
+from attnscope.checks.subject import Kind
 from attnscope.diagnostic import Diagnostic, Label, Tried
 
 CODE = "AS226"
@@ -63,10 +64,13 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if moved is None:
         return
     hidden = moved <= lab.nothing
-    triangle = is_lower(~hidden)
+    # Of an encoder's states each holds all of its tokens: whatever is seen of them moves with every one.
+    triangle = is_lower(~hidden) or (not hidden.any() and _is_encoded(lab, known))
     one = next((one for one in cross if is_lower(visible(one) > SMALL)), None)
     held = not triangle or one is None
     seen = f"{int((~hidden).sum())} of {counted(hidden.size, 'pair')} connected"
+    if not held and not hidden.any():
+        seen = "all pairs connected, through the states of the first keys alone"
     yield Tried("second sequence", seen, held)
     if held or one is None or _is_handed(lab, one):
         return
@@ -80,23 +84,48 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         span,
         "the triangle is applied here",
         (Label(built, "and is made here"),) if built is not None and built != span else (),
-        (f"output token 0 does not move when token 1 of `{names[0]}` is changed",),
+        (
+            f"output token 0 does not move when token 1 of `{names[0]}` is changed"
+            if hidden.any()
+            else f"query 0 gives weight to key 0 alone, and query 1 to two of {hidden.shape[1]}",
+        ),
         f"apply no causal mask to the keys of `{names[0]}`",
-        _grid(moved, lab.nothing),
+        _grid(moved, lab.nothing) if hidden.any() else (),
         module=lab.recording.path_of(owner_of(lab, one)),
+    )
+
+
+def _is_encoded(lab: Lab, known: dict[int, Kind]) -> bool:
+    """Whether an attention that is no triangle joins the tokens of the second sequence before it is looked
+    at."""
+    return any(
+        known[one.number] == "encoder" and one.applied is not None and not is_lower(visible(one) > SMALL)
+        for one in lab.all_maps
     )
 
 
 def _second(lab: Lab) -> list[str]:
     """The arguments that are a second sequence, all of one length."""
-    found = [
+    crossing = kinds(lab)
+    looked_at = {
         name
-        for name, axes in lab.exact.axes.items()
-        if "S" in axes and "T" not in axes and name not in lab.together and name != lab.main
-    ]
-    found = [name for name in found if isinstance(lab.exact.arguments.get(name), Tensor)]
-    lengths = {lab.exact.arguments[name].shape[lab.exact.axes[name].index("S")] for name in found}
+        for one in lab.maps
+        if crossing[one.number] == "cross" and one.found.product is not None
+        for name in tokens_of(lab, one.found.product.right)
+    }
+    found = []
+    for name, axes in lab.exact.axes.items():
+        second = ("S" in axes and "T" not in axes) or ("T" in axes and "S" not in axes and name in looked_at)
+        tensor = isinstance(lab.exact.arguments.get(name), Tensor)
+        if second and tensor and name not in lab.together and name != lab.main:
+            found.append(name)
+    lengths = {lab.exact.arguments[name].shape[_axis(lab, name)] for name in found}
     return found if len(lengths) == 1 and min(lengths) > 1 else []
+
+
+def _axis(lab: Lab, name: str) -> int:
+    axes = lab.exact.axes[name]
+    return axes.index("S" if "S" in axes else "T")
 
 
 def _moved(lab: Lab, names: list[str]) -> np.ndarray | None:
@@ -104,14 +133,14 @@ def _moved(lab: Lab, names: list[str]) -> np.ndarray | None:
     base = lab.base.output
     assert base is not None
     columns = []
-    axis = lab.exact.axes[names[0]].index("S")
+    axis = _axis(lab, names[0])
     for place in probed(lab.exact.arguments[names[0]].shape[axis]):
         values = {}
         for number, name in enumerate(names):
             old = lab.exact.arguments[name]
             values[name] = new = old.clone()
             index = [slice(None)] * old.dim()
-            index[lab.exact.axes[name].index("S")] = place  # type: ignore[call-overload]
+            index[_axis(lab, name)] = place  # type: ignore[call-overload]
             new[tuple(index)] = lab.other(new[tuple(index)], old, 31 + number)
         output = lab.run(values).output
         if output is None or output.shape != base.shape:

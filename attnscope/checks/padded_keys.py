@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from attnscope.checks.attentions import owner_of
 from attnscope.checks.lab import Lab
 from attnscope.checks.leaks import SMALL, is_lower, mask_of, visible
@@ -20,6 +22,7 @@ from attnscope.checks.padding import (
     weight_on,
 )
 from attnscope.checks.places import counted, listed, num
+from attnscope.checks.sequences import kinds
 from attnscope.checks.severity import Kind, severity
 from attnscope.diagnostic import Diagnostic, Label, Tried
 from attnscope.schema import Span
@@ -47,17 +50,15 @@ def _judged(padded: Padded, seen: dict[int, Seen]) -> tuple[Tried | None, list[D
     name = f"padding of `{padded.name}`"
     blind = sum(one == "hidden" for one in seen.values())
     masked = {n for n in seen if padded.marks & reached(padded.lab, padded.lab.all_maps[n])}
-    kinds: set[Kind] = {"others hide"} if blind else set()
+    shows: set[Kind] = {"others hide"} if blind else set()
     if not padded.by and goes_nowhere(padded):
-        kinds |= {"thrown away"}
+        shows |= {"thrown away"}
     wrong = [
         n
         for n, one in seen.items()
         if one != "hidden"
-        and severity("padding seen", _kinds(kinds, n in masked))
-        and not is_lower(
-            visible(padded.lab.all_maps[n]) > SMALL
-        )  # the mask of another sequence: said of that
+        and severity("padding seen", _with(shows, n in masked))
+        and not _is_told(padded, padded.lab.all_maps[n])
     ]
     shown = f"{blind} of {counted(len(seen), 'attention')} over `{padded.name}` hide it"
     if not wrong:
@@ -65,7 +66,7 @@ def _judged(padded: Padded, seen: dict[int, Seen]) -> tuple[Tried | None, list[D
     moved = felt(padded)
     if moved is None:
         return Tried(name, f"not tried: {shown}, and it could not be changed", False, status="not tried"), []
-    if moved <= padded.lab.tolerance:
+    if moved <= padded.lab.tolerance and not any(seen[n] == "inverted" and n in masked for n in wrong):
         return Tried(name, f"{shown}; no output moves with it", True), []
     brought = masked_by_others(padded, set(wrong) - masked) if not set(wrong) <= masked else set()
     wrong = [n for n in wrong if n not in brought]
@@ -74,8 +75,19 @@ def _judged(padded: Padded, seen: dict[int, Seen]) -> tuple[Tried | None, list[D
     return Tried(name, shown, False), _findings(padded, seen, wrong, masked, moved)
 
 
-def _kinds(kinds: set[Kind], masked: bool) -> set[Kind]:
-    return kinds | ({"scores"} if masked else set())
+def _is_told(padded: Padded, one: Map) -> bool:
+    """Whether another code says it: the mask of another sequence lies here, or none at all in a decoder,
+    which hides what comes later."""
+    lab = padded.lab
+    seen = visible(one) > SMALL
+    if is_lower(seen):
+        return True
+    decoder = padded.name == lab.main and "cross" in kinds(lab).values()
+    return decoder and one.square and bool(np.triu(seen, 1).any())
+
+
+def _with(shows: set[Kind], masked: bool) -> set[Kind]:
+    return shows | ({"scores"} if masked else set())
 
 
 def _findings(
@@ -119,8 +131,11 @@ def _finding(
         labels = (Label(made, f"padding of `{name}` is told apart here"),)
     notes = [
         f"the largest weight on a padded key is {num(max(weight_on(padded, one) for one in maps))}",
-        f"outputs move by {num(moved)} of the largest output when padded tokens are others",
     ]
+    if moved == float("inf"):
+        notes.append("outputs of tokens that are no padding are NaN")
+    elif moved:
+        notes.append(f"outputs move by {num(moved)} of the largest output when padded tokens are others")
     paths = list(dict.fromkeys(_path(lab, one) for one in maps))
     others = listed(list(dict.fromkeys(path for path in (_path(lab, one) for one in sound) if path)))
     if others:

@@ -18,12 +18,13 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from attnscope.checks.evidence import mask_ancestors
-from attnscope.checks.lab import Lab
+from attnscope.checks.lab import Lab, largest
 from attnscope.checks.leaks import SMALL
 from attnscope.checks.lineage import Lineage
 from attnscope.checks.maps import Map
 from attnscope.checks.roles import serial_of
 from attnscope.checks.sequences import beside, tokens_of
+from attnscope.checks.subject import Subject
 from attnscope.ops.catalog import CASTS, COMPARISONS, LIKES, REDUCTIONS, SOURCES, plain
 from attnscope.sandbox.state import seeded
 
@@ -66,9 +67,10 @@ def padded_runs(lab: Lab) -> Iterator[Padded]:
                 if run is not None:
                     yield run
     for argument, value in lab.exact.arguments.items():
-        run = _marked(lab, argument, value) if isinstance(value, Tensor) else None
-        if run is not None:
-            yield run
+        for make in (_marked, _counted):
+            run = make(lab, argument, value) if isinstance(value, Tensor) and not lab.spent else None
+            if run is not None:
+                yield run
 
 
 def _sequences(lab: Lab) -> list[str]:
@@ -221,6 +223,38 @@ def _as_handed(lab: Lab, argument: str, name: str, flat: Tensor, batch: int) -> 
     return None
 
 
+def _counted(lab: Lab, argument: str, value: Tensor) -> Padded | None:
+    """The run in which an argument [B] says that some entries are shorter: what is compared with it marks."""
+    if value.dim() != 1 or value.is_floating_point() or value.dtype is torch.bool:
+        return None
+    for name in _sequences(lab):
+        axis = _token_axis(lab, name)
+        shape = lab.exact.arguments[name].shape
+        entries, length = shape[1 - axis], shape[axis]
+        if len(value) != entries or length < 3 or int(value.max()) > length or int(value.min()) < 1:
+            continue
+        run, lengths = lab, value
+        if bool((value == length).all()):
+            lengths = value.clone()
+            lengths[::2] -= 2 if length > 3 else 1
+            if lab.recording.error is None and not _comparisons(lab.lineage, serial_of(lab, argument)):
+                continue
+            run = called_with(lab, {argument: lengths})
+        pads = np.arange(length)[None, :] >= lengths.cpu().numpy()[:, None]
+        if run.recording.error is not None or not pads.any():
+            continue
+        lineage = run.lineage
+        telling = [
+            index
+            for index in _comparisons(lineage, serial_of(run, argument))
+            if _tells(lineage.value(lineage.events[index].outputs[0]), pads, axis)
+        ]
+        if telling:
+            marks = frozenset(out for index in telling for out in lineage.events[index].outputs)
+            return Padded(name, run, pads, marks, telling[0], by=argument)
+    return None
+
+
 def _values(flat: Tensor) -> Any:
     return np.unique(flat.detach().cpu().numpy())
 
@@ -244,7 +278,8 @@ def _serials(lab: Lab, argument: str) -> frozenset[int]:
 
 def keys_of(lab: Lab, one: Map) -> frozenset[str]:
     """The arguments whose tokens the keys of an attention are."""
-    return tokens_of(lab, one.found.product.right) if one.found.product is not None else frozenset()
+    product = one.found.product
+    return tokens_of(lab, product.right) & set(_sequences(lab)) if product is not None else frozenset()
 
 
 def reached(lab: Lab, one: Map) -> set[int]:
@@ -331,29 +366,48 @@ class _Shaken(TorchFunctionMode):
 
 
 def felt(padded: Padded) -> float | None:
-    """How much outputs of tokens that are no padding move when padded tokens are other ones; None where that
-    cannot be tried."""
-    lab = padded.lab
-    base = lab.base.output
-    if base is None:
-        return None
-    if padded.fill is None:
-        output = lab.run({padded.name: _others(padded)}).output
-    else:
-        held = lab.exact.arguments[padded.name]
-        with _Shaken(padded.fill, held.is_floating_point()) as shaken:
-            output = lab.run().output
-        if not shaken.times:
+    """How much outputs of tokens that are no padding move when padded tokens are other ones; infinite where
+    padding makes them NaN, None where that cannot be tried.
+
+    In double precision the lowest number of a narrower type may be no number any more: then the target is
+    asked in its own type.
+    """
+    for subject, nothing in ((padded.lab.exact, padded.lab.nothing), (padded.lab.alive, 1e-6)):
+        base = subject.run().output
+        if base is None:
             return None
-    if output is None or output.shape != base.shape:
+        output, times = _run_with_others(padded, subject)
+        if not times or output is None or output.shape != base.shape:
+            return None
+        moved = _largest_move(padded, base, output)
+        if moved is not None:
+            return moved if moved > nothing else 0.0
+    return float("inf")
+
+
+def _run_with_others(padded: Padded, subject: Subject) -> tuple[Tensor | None, int]:
+    """The output with other padded tokens, and how often a layer was given them."""
+    held = subject.arguments[padded.name]
+    if padded.fill is None:
+        return subject.run({padded.name: _others(padded).to(held.dtype)}).output, 1
+    with _Shaken(padded.fill, held.is_floating_point()) as shaken:
+        return subject.run().output, shaken.times
+
+
+def _largest_move(padded: Padded, base: Tensor, output: Tensor) -> float | None:
+    """Relative to the largest output; None where what counts of the output is no number."""
+    lab = padded.lab
+    batch, token = lab.output_axes(base)
+    own = padded.name in (lab.main, *lab.together)
+    kept = torch.ones(base.shape, dtype=torch.bool)
+    if own and batch is not None and token is not None:
+        shape = [n if axis in (batch, token) else 1 for axis, n in enumerate(base.shape)]
+        marks = torch.from_numpy(np.array(padded.pads if batch < token else padded.pads.T))
+        kept = (~marks.reshape(shape)).expand(base.shape)
+    one, two = base.detach().double().cpu()[kept], output.detach().double().cpu()[kept]
+    if not bool(one.isfinite().all()):
         return None
-    axes = lab.output_axes(base)
-    if None in axes:
-        return float(lab.difference(output, ()).max())
-    moved = lab.difference(output, axes)
-    own = padded.name in (lab.main, *lab.together) and moved.shape == padded.pads.shape
-    kept = ~padded.pads if own else np.ones_like(moved, dtype=bool)
-    return float(moved[kept].max(initial=0.0))
+    return float((one - two).abs().nan_to_num(float("inf")).max()) / largest(one) if one.numel() else 0.0
 
 
 def _others(padded: Padded) -> Tensor:

@@ -86,8 +86,9 @@ _ORDER: tuple[Severity | None, ...] = (None, "note", "warning", "error")
 def severity(proof: str, kinds: Collection[Kind]) -> Severity | None:
     """How bad `proof` is beside these kinds of evidence; None where it is not to be reported."""
     row = _TABLE[proof]
-    # The user's word settles it; a switch that is off in one layer alone, and on in its siblings, does not.
-    if not _BEYOND_A_SWITCH & row.error.intersection(kinds):
+    # The user's word settles it; a switch that is off in one layer alone, and on in its siblings, does not,
+    # nor does one where the target reads its own answers.
+    if not (_BEYOND_A_SWITCH | {"decodes"}) & row.error.intersection(kinds):
         against = [row.instead[kind] for kind in kinds if kind in row.instead]
         if against:
             return min(against, key=_ORDER.index)

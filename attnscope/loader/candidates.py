@@ -267,6 +267,15 @@ def positions() -> list[Candidate]:
     ]
 
 
+def counts(second: bool) -> list[Candidate]:
+    """How many tokens each entry has: all of the second sequence, or of the main one; one number for all."""
+    full = [
+        Candidate("[B] S each", lambda f: torch.full((f.B,), f.S), ("B",)),
+        Candidate("[B] T each", lambda f: torch.full((f.B,), f.T), ("B",)),
+    ]
+    return [*(full if second else full[::-1]), Candidate("T", lambda f: f.T), NONE]
+
+
 def caches() -> list[Candidate]:
     """None, an empty dict, empty keys and values, keys and values with room for T tokens."""
 

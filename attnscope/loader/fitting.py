@@ -142,6 +142,7 @@ def _groups(search: Search, required: bool) -> list[tuple[str, ...]]:
         "positions",
         "start",
         "seqlen",
+        "counts",
         "height",
         "width",
     ]

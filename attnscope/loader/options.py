@@ -71,6 +71,10 @@ def _options_of(search: Search, p: roles.Parameter) -> list[Candidate]:
             return [cand.constant("False", False)]
         case "seqlen":
             return [cand.constant("T", frame.T), cand.constant("0", 0)]
+        case "counts":
+            return cand.counts(
+                second=bool(_SOURCE_MASK.search(p.name.lower())) and search.second_length() is not None
+            )
         case "batch":
             return [cand.constant("B", frame.B)]
         case "height":

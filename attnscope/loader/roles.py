@@ -63,6 +63,7 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "seqlen",
             r"^(seq_?len(gth)?|t|l|n|length|tgt_len|max_seqlen|max_seq_len(gth)?|sequence_length|q_len|num_tokens)$",
         ),
+        ("counts", r"(^|_)len(gth)?s?$"),
         ("batch", r"^(b|bsz|batch|batch_size)$"),
         ("height", r"^(h|height|hh)$"),
         ("width", r"^(w|width|ww)$"),
@@ -95,6 +96,7 @@ _TIME = {
 }
 _BATCH = {"b", "bsz", "bs", "batch", "batch_size", "n", "nbatches", "bsize", "batchsize"}
 _HEADS = {"h", "nh", "heads", "head", "n_head", "n_heads", "num_heads", "g"}
+_NUMBERS = ("seqlen", "counts", "batch", "height", "width")
 _IMAGE = {"h", "w", "height", "width", "hh", "ww", "x", "y"}
 
 
@@ -196,7 +198,18 @@ def _role(p: inspect.Parameter, first: bool) -> str:
     role = next((r for r, pattern in _RULES if pattern.search(name)), None)
     if p.annotation in (int, "int") and role not in ("start", "index", "batch", "height", "width"):
         return "start" if role == "positions" else "seqlen"
-    if first and role in (None, "memory", "seqlen", "batch", "height", "width", "flag", "cache", "timestep"):
+    if first and role in (
+        None,
+        "memory",
+        "seqlen",
+        "counts",
+        "batch",
+        "height",
+        "width",
+        "flag",
+        "cache",
+        "timestep",
+    ):
         return "main"
     return role or "other"
 

@@ -36,7 +36,8 @@ TABLE: dict[str, tuple[str | None, dict[str, str | None]]] = {
     "no effect": ("note", {"scores": "error", "guessed": "note"}),
     "never read": ("error", {}),
     "padding moves": ("note", {"scores": "error", "guessed": "note"}),
-    "padding seen": (None, {"scores": "error", "others hide": "error", "thrown away": "error"}),
+    "padding seen": (None, {"scores": "error", "others hide": "error", "thrown away": "error",
+                     "siblings": None}),
     "text blocked": ("note", {"scores": "note", "guessed": "note"}),
 }  # fmt: skip
 
