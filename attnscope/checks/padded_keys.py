@@ -14,13 +14,12 @@ from attnscope.checks.padding import (
     Padded,
     Seen,
     attentions,
-    felt,
     goes_nowhere,
-    masked_by_others,
     padded_runs,
     reached,
     weight_on,
 )
+from attnscope.checks.padding_felt import felt, masked_by_others
 from attnscope.checks.places import counted, listed, num
 from attnscope.checks.sequences import kinds
 from attnscope.checks.severity import Kind, severity

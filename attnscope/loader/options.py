@@ -69,6 +69,21 @@ def _options_of(search: Search, p: roles.Parameter) -> list[Candidate]:
             return [cand.constant(str(search.causal), search.causal)]
         case "flag":
             return [cand.constant("False", False)]
+        case "seqlen" | "counts" | "batch" | "height" | "width":
+            return _numbers(search, p)
+        case "timestep":
+            return [
+                Candidate("[B] zeros", lambda f: torch.zeros(f.B, dtype=torch.long), ("B",)),
+                *cand.second(),
+            ]
+        case _:
+            return cand.unknown()
+
+
+def _numbers(search: Search, p: roles.Parameter) -> list[Candidate]:
+    """Sizes of the call, as numbers."""
+    frame = search.frame
+    match p.role:
         case "seqlen":
             return [cand.constant("T", frame.T), cand.constant("0", 0)]
         case "counts":
@@ -81,13 +96,8 @@ def _options_of(search: Search, p: roles.Parameter) -> list[Candidate]:
             return [cand.constant("1", 1), cand.constant("T", frame.T), cand.constant("4", 4)]
         case "width":
             return [cand.constant("T", frame.T), cand.constant("1", 1), cand.constant("5", 5)]
-        case "timestep":
-            return [
-                Candidate("[B] zeros", lambda f: torch.zeros(f.B, dtype=torch.long), ("B",)),
-                *cand.second(),
-            ]
         case _:
-            return cand.unknown()
+            return []
 
 
 def mask_options(search: Search, p: roles.Parameter, pattern: str = "causal") -> list[Candidate]:
