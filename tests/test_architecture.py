@@ -243,7 +243,6 @@ LONG_FUNCTIONS = {
     "crashes.as125_not_a_tensor._origin": 66,
     "layers.options.resolve": 63,
     "loader.arguments.construct": 67,
-    "loader.options._options_of": 63,
     "loader.planning.make_plan": 83,
     "recorder.mode._note": 82,
     "targets.prepare": 63,
