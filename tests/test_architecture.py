@@ -234,7 +234,6 @@ LONG_FILES = {
     "loader.configs": 442,
     "loader.importing": 628,
     "recorder.capture": 404,
-    "render.weights": 437,
     "reshaping.moves": 469,
     "text": 442,
 }

@@ -112,12 +112,10 @@ def _unexpected(args: Sequence[str], error: Exception) -> int:
 
 def _show_steps(error: UsageError) -> None:
     """The tensor steps up to a crash that hangs on a guess: standard output is for results alone."""
+    from attnscope.render import show
     from attnscope.render.shapes import draw_shapes
-    from attnscope.render.terminal import emit, make_console
 
-    console, style = make_console(file=sys.stderr)
-    with suppress(OSError, ValueError):
-        emit(console, draw_shapes(style, error.steps))
+    show.say(lambda style: draw_shapes(style, error.steps), sys.stderr)
 
 
 def _say(args: Sequence[str], message: str, kind: Kind = "error") -> None:

@@ -1,6 +1,8 @@
 """A drawing as SVG or HTML: one file, no font, script or style from elsewhere.
 
-Block characters become rectangles in the SVG: fonts leave seams between them, rectangles do not.
+Block characters become rectangles in the SVG: fonts leave seams between them, rectangles do not. rich's own
+export has neither property: its SVG loads a font over the network and draws blocks as text, its HTML
+sets a page's colours, where a notebook's cell should take those around it.
 """
 
 from __future__ import annotations
