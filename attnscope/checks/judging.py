@@ -13,10 +13,11 @@ from attnscope.checks.lab import DOUBLE_AT_MOST, Lab
 from attnscope.checks.leaks import Leak, leak_of
 from attnscope.checks.maps import Map
 from attnscope.checks.phases import half_notes, run_phases
-from attnscope.checks.places import listed
+from attnscope.checks.places import counted, listed
 from attnscope.checks.registry import CHECKS, ROWS, Of
 from attnscope.checks.roles import projections
 from attnscope.checks.sequences import tell_apart
+from attnscope.checks.switches import MASKS, switched
 from attnscope.diagnostic import Diagnostic, Tried
 from attnscope.strict import passed_over
 
@@ -57,9 +58,27 @@ def judge(lab: Lab, wanted: Collection[str] | None, progress: Progress) -> Judge
             lab.owned = None
             _inline(made, lab, said, owners[0])
         _parts(made, lab, wanted, progress, distinct(lab, owners))
+    _switches(made, lab, wanted, progress)
     made.notes += half_notes(lab) if not lab.spent else []
     made.notes += _notes(lab)
     return made
+
+
+def _switches(made: Judgement, lab: Lab, wanted: Collection[str] | None, progress: Progress) -> None:
+    """What is a fault only where a switch of the constructor is the other way round."""
+    known = {(one.finding.code, one.finding.span) for one in made.findings}
+    codes = MASKS if wanted is None else MASKS & set(wanted)
+    for said, other in switched(lab):
+        if isinstance(other, Tried):
+            made.tried.append(other)
+            continue
+        found = [one for one in run_checks(other, codes, progress) if isinstance(one, Diagnostic)]
+        found = [one for one in found if one.severity == "error" and (one.code, one.span) not in known]
+        why = f"masks, with {counted(len(found), 'fault')}" if found else "masks, and nothing was found"
+        made.tried.append(Tried(f"with `{said}`", why, not found))
+        for one in found:
+            note = f"the target was constructed with `{said}`"
+            made.findings.append(Judged(_placed(other, replace(one, notes=(*one.notes, note))), other))
 
 
 def _take(made: Judgement, lab: Lab, said: Iterable[Diagnostic | Tried]) -> None:

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,7 +68,7 @@ def subject_of(prepared: Prepared) -> Subject:
 
     devices = {name: "meta" for name, guess in built.guessed.items() if guess.role == "device"}
 
-    def elsewhere() -> nn.Module | None:
+    def instead(values: Mapping[str, Any]) -> nn.Module | None:
         made = construct(
             built.target,
             request.args,
@@ -77,9 +78,11 @@ def subject_of(prepared: Prepared) -> Subject:
             length=call.length,
             vocab=built.sizes.vocab,
             variant=built.variant,
-            instead=devices,
+            instead=values,
         )
         return made.module
+
+    given = {text.partition("=")[0].partition(".")[0].strip() for text in request.args}
 
     def rebuild(seed: int) -> nn.Module:
         sizes = built.sizes
@@ -110,7 +113,12 @@ def subject_of(prepared: Prepared) -> Subject:
         type(prepared.module).__name__,
         built.target.environment.active,
         rebuild if request.state_dict is None and isinstance(built.target.factory, type) else None,
-        elsewhere=elsewhere if devices else None,
+        elsewhere=partial(instead, devices) if devices else None,
+        switches={
+            f"{name}={not value}": partial(instead, {name: not value})
+            for name, value in built.arguments.items()
+            if type(value) is bool and name not in given and request.state_dict is None
+        },
     )
 
 

@@ -91,7 +91,8 @@ class Subject:
     `guessed` are arguments that nobody gave. `environment` wraps each call of the user's code. `rebuild`
     constructs the module anew with other random numbers, where that is possible. `part` is set where the
     module is one attention of a larger target. `elsewhere` constructs the module on the meta device, where
-    its constructor takes a device that nobody gave.
+    its constructor takes a device that nobody gave. `switches` construct it with one bool argument, that
+    nobody gave, the other way round.
     """
 
     module: nn.Module
@@ -107,6 +108,7 @@ class Subject:
     rebuild: Callable[[int], nn.Module] | None = field(default=None, repr=False)
     part: Part | None = field(default=None, repr=False)
     elsewhere: Callable[[], nn.Module | None] | None = field(default=None, repr=False)
+    switches: Mapping[str, Callable[[], nn.Module | None]] = field(default_factory=dict, repr=False)
 
     @property
     def arguments(self) -> dict[str, Any]:
