@@ -296,7 +296,6 @@ def trace_target(
     What the module raises is no exception here: the trace then has the steps up to the fault, and findings
     that explain it. Raises UsageError for what the command line got wrong.
     """
-
     from attnscope.crashes import Crash, diagnose
     from attnscope.ignores import settled
     from attnscope.loader.importing import run_user_code
@@ -324,7 +323,8 @@ def trace_target(
 
     with global_state():
         recording = run_user_code(prepared.built.target.environment, run)
-    result = _trace(recording, prepared.info(), keep, tokens=tuple(tokens))
+    result = _trace(recording, prepared.info(), keep, tokens=prepared.repeated(tokens))
+    result = prepared.noted(result, len(tokens))
     if recording.error is None:
         return result
     crash = Crash(recording.error, "forward", module, result.steps, type(module))

@@ -6,7 +6,7 @@ What the module itself raises on the way is not an error of the command: it is k
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -26,7 +26,7 @@ from attnscope.loader import (
 )
 from attnscope.loader.importing import run_user_code
 from attnscope.loader.sizes import BATCH, LENGTH
-from attnscope.schema import ModelInfo, Step
+from attnscope.schema import ModelInfo, Step, Token, Trace
 
 if TYPE_CHECKING:
     from torch import nn
@@ -72,6 +72,20 @@ class Prepared:
             raise ValueError("the module was not constructed")
         return self.built.module
 
+    def repeated(self, tokens: Sequence[Token]) -> tuple[Token, ...]:
+        """The tokens of a text as the call has them: repeated, where it runs with more only."""
+        if self.call is None or self.request.inputs or not tokens:
+            return tuple(tokens)
+        length = max(self.call.length, len(tokens))
+        return tuple(replace(tokens[i % len(tokens)], index=i) for i in range(length))
+
+    def noted(self, trace: Trace, length: int) -> Trace:
+        """A trace that says so where its text was repeated."""
+        if not 0 < length < len(trace.tokens):
+            return trace
+        note = f"the text is repeated to {len(trace.tokens)} tokens: with {length} the module does not run"
+        return replace(trace, notes=(note, *trace.notes))
+
     def info(self) -> ModelInfo:
         """What ran, and what was guessed so that it could."""
         request, module = self.request, self.built.module
@@ -115,9 +129,7 @@ def prepare(request: Request, token_ids: Sequence[int] | None = None) -> Prepare
     """
     from attnscope.layers.stack import find_device
 
-    for option, size in (("--batch", request.batch), ("--len", request.length)):
-        if size is not None and size < 1:
-            raise UsageError(f"{option} {size} is too small", "1 or more would work")
+    _refuse_small(request)
     device = str(find_device(request.device or "cpu"))
     dtype = dtype_of(request.dtype)
     batch = request.batch or (1 if token_ids is not None else BATCH)
@@ -152,6 +164,7 @@ def prepare(request: Request, token_ids: Sequence[int] | None = None) -> Prepare
                 layout=request.layout,
                 causal=request.causal is not False,
                 thorough=thorough,
+                free_length=request.length is None,
             )
         except Exception as error:
             if isinstance(error, UsageError) or not is_the_users(error):
@@ -168,6 +181,12 @@ def prepare(request: Request, token_ids: Sequence[int] | None = None) -> Prepare
         error.steps = _steps(first)
         raise
     return _prepared(request, made, device)
+
+
+def _refuse_small(request: Request) -> None:
+    for option, size in (("--batch", request.batch), ("--len", request.length)):
+        if size is not None and size < 1:
+            raise UsageError(f"{option} {size} is too small", "1 or more would work")
 
 
 def _prepared(request: Request, made: Made, device: str) -> Prepared:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,13 +18,13 @@ from attnscope.loader.blame import images, layouts
 from attnscope.loader.candidates import Candidate
 from attnscope.loader.expressions import words
 from attnscope.loader.importing import run_user_code
+from attnscope.loader.lengths import fixed_length, of_length, window_lengths, with_time
 from attnscope.loader.options import options_of
 from attnscope.loader.probe import (
     Outcome,
     Prober,
 )
 from attnscope.loader.search import MASKS, ROPE, SEQUENCES, Search
-from attnscope.loader.sizes import as_size
 from attnscope.sandbox.state import seed_torch
 
 _ROUNDS = 6
@@ -229,33 +228,40 @@ def furthest_layout(search: Search, outcome: Outcome) -> Outcome:
 
 
 def other_layouts(search: Search, outcome: Outcome) -> Outcome:
-    """Where the source does not say which rank it wants, others are tried; the first that runs stays."""
-    options = layouts(search)
+    """Where the source does not say which rank it wants, others are tried; the first that runs stays.
+
+    One under which an attention has more than one token comes before one under which none has.
+    """
     kept = dict(search.choice), search.frame, dict(search.widths)
-    for length in _window_lengths(search):
-        search.frame = replace(search.frame, T=length)
+    for length in window_lengths(search):
+        search.frame = of_length(kept[1], length)
         tried = search.try_choice(search.choice)
         if tried.ran:
             return tried
         search.frame = kept[1]
-    for image in images(search) if kept[0].get(search.main) is cand.MAIN["image"] else ():
-        search.frame = replace(search.frame, image=image)
-        tried = search.try_choice(search.choice)
-        if tried.ran:
-            return tried
-        search.frame = kept[1]
-    for name in options:
-        if search.spent or cand.MAIN[name] is kept[0].get(search.main):
-            continue
-        search.choice = {**kept[0], search.main: cand.MAIN[name]}
-        search.frame, search.widths = kept[1], {}
-        tried = fit_widths(search, search.try_choice(search.choice))
-        if not tried.ran and len(search.required_others()) > 0:
-            tried = descend(search, tried, required=True)
-        if tried.ran:
-            return tried
+    main = kept[0].get(search.main)
+    seen = [(main, outcome)] if main is not None else []
+    single = None
+    for candidate in [c for c in (main, *(cand.MAIN[n] for n in layouts(search))) if c is not None]:
+        pictures = images(search) if candidate is cand.MAIN["image"] else []
+        for image in [*([kept[1].image] if candidate is not main else []), *pictures]:
+            if search.spent:
+                continue
+            search.choice = {**kept[0], search.main: candidate}
+            search.frame, search.widths = replace(kept[1], image=image), {}
+            tried = fit_widths(search, search.try_choice(search.choice))
+            if not tried.ran and len(search.required_others()) > 0:
+                tried = descend(search, tried, required=True)
+            if tried.ran and not tried.alone:
+                return tried
+            if tried.ran and single is None:
+                single = tried, (dict(search.choice), search.frame, dict(search.widths))
+            seen.append((candidate, tried))
+    if single is not None:
+        search.choice, search.frame, search.widths = single[1]
+        return single[0]
     search.choice, search.frame, search.widths = kept
-    return outcome
+    return fixed_length(search, outcome, with_time(seen))
 
 
 def equal_lengths(search: Search, outcome: Outcome) -> Outcome:
@@ -279,19 +285,6 @@ def sequences_of(search: Search) -> list[str]:
     """The arguments that are chosen and are rows or ids, with tokens and batch on two axes."""
     sequences = (*cand.MAIN.values(), *cand.SECOND.values())
     return [name for name, candidate in search.choice.items() if candidate in sequences]
-
-
-def _window_lengths(search: Search) -> list[int]:
-    """T for modules that are made for one window or one feature map: 7 × 7 tokens."""
-    found: list[int] = []
-    if search.frame.tokens is not None:
-        return found
-    for name, value in [*vars(search.module).items(), *search.built.arguments.items()]:
-        if re.search(r"window|resolution|fmap|grid|feat_size", name):
-            side = value if isinstance(value, tuple) else (value, value)
-            if all(as_size(n) for n in side) and 1 < math.prod(side) <= 4096:
-                found.append(math.prod(side))
-    return list(dict.fromkeys(found))[:3]
 
 
 def plainest(search: Search, outcome: Outcome) -> Outcome:

@@ -38,6 +38,7 @@ def make_inputs(
     layout: str | None = None,
     causal: bool = True,
     thorough: bool = True,
+    free_length: bool = True,
 ) -> CallInputs:
     """Make the arguments of one call.
 
@@ -50,6 +51,7 @@ def make_inputs(
         layout: `btc`, `tbc` or `nc`, where the user said so.
         causal: whether causal attention is meant; a mask that is made is causal then, else lets all through.
         thorough: try long, and say where a crash hangs on what was guessed.
+        free_length: where no call runs, other lengths may be tried; a text is repeated for them.
 
     Raises:
         UsageError: an input is wrong, forward needs what is not installed, or it does not end.
@@ -58,7 +60,7 @@ def make_inputs(
         raise ValueError("the module was not constructed")
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"--layout `{printable(layout)}` is not known", "it is btc, tbc or nc")
-    search = Search(built, built.root, batch, length, text_tokens, layout, causal, thorough)
+    search = Search(built, built.root, batch, length, text_tokens, layout, causal, thorough, free_length)
     try:
         search.take(inputs)
         made = _run(search)

@@ -27,6 +27,7 @@ _MOST_TRIES = 400
 _FEW_TRIES = 60
 _SECONDS = 15.0
 _CARRIES = {"__getitem__", "to", "long", "int", "t", "transpose", "permute", "contiguous", "clone", "detach"}
+_RESHAPED = {"view", "reshape", "flatten", "unsqueeze"}
 _OWN = str(Path(__file__).parent)
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -41,6 +42,7 @@ class _Counter(TorchFunctionMode):
         self.first: dict[str, tuple[str, int]] = {}
         self.maps: set[tuple[int, int]] = set()
         self.kept: list[Tensor] = []
+        self.masked = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
@@ -49,16 +51,33 @@ class _Counter(TorchFunctionMode):
             self.maps.add(size)
         watched = self.watched.get(id(args[0])) if args else None
         if watched is None:
-            return func(*args, **(kwargs or {}))
+            return self._call(func, args, kwargs)
         name = getattr(func, "__name__", "")
         width = _width(name, args) if len(args) > 1 else 0
         if width:
             self.first.setdefault(watched, (name, width))
-        made = func(*args, **(kwargs or {}))
-        if name in _CARRIES and isinstance(made, Tensor):
+        made = self._call(func, args, kwargs)
+        carried = name in _CARRIES or (name in _RESHAPED and made.shape[-1:] == args[0].shape[-1:])
+        if carried and isinstance(made, Tensor):
             self.kept.append(made)  # as long as it lives no other tensor gets its number
             self.watched.setdefault(id(made), watched)
         return made
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except BaseException:
+            self.masked = any(_is_mask(value) for value in (*args, *(kwargs or {}).values()))
+            raise
+
+
+def _is_mask(value: Any) -> bool:
+    """It says yes or no: two values in all, or infinite ones."""
+    if not isinstance(value, Tensor) or value.dim() < 2 or value.numel() < 4 or value.device.type == "meta":
+        return False
+    with torch._C.DisableTorchFunction():
+        infinite = value.is_floating_point() and bool(value.detach().isinf().any())
+        return infinite or torch.unique(value.detach()).numel() == 2
 
 
 def _map_size(name: str, args: Sequence[Any]) -> tuple[int, int] | None:
@@ -91,13 +110,23 @@ def _width(name: str, args: Sequence[Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One try. `output` is the first tensor that came back; `steps` how many calls of torch were made."""
+    """One try. `output` is the first tensor that came back; `steps` how many calls of torch were made.
+
+    `maps` are rows and columns of the attentions that ran; `masked` says that the operation which failed
+    was given a mask.
+    """
 
     output: Tensor | None
     error: BaseException | None
     steps: int
     first: Mapping[str, tuple[str, int]]
     maps: frozenset[tuple[int, int]] = frozenset()
+    masked: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Every attention had one token only: what is said of it is said of nothing."""
+        return self.maps == {(1, 1)}
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -160,9 +189,9 @@ class Prober:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            return Outcome(
-                None, missing_in(error) or error, counter.count, counter.first, frozenset(counter.maps)
-            )
+            why = missing_in(error) or error
+            maps = frozenset(counter.maps)
+            return Outcome(None, why, counter.count, counter.first, maps, counter.masked)
         return Outcome(first_tensor(result), None, counter.count, counter.first, frozenset(counter.maps))
 
 

@@ -46,6 +46,7 @@ class Search:
         layout: str | None,
         causal: bool,
         thorough: bool = True,
+        free_length: bool = True,
     ) -> None:
         self.built = built
         self.module = module
@@ -58,6 +59,7 @@ class Search:
         self.widths: dict[str, int] = {}
         self.vocabularies: dict[str, int] = {}
         self.thorough = thorough
+        self.free_length = free_length
         self.crossed = False  # an attention between two sequences of two lengths was seen
         self.prober = Prober(module, built.target.environment, thorough)
         self.tree = roles.forward_tree(built.target.tree, module)
