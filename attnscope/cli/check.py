@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from attnscope.cli.options import among
 from attnscope.cli.options.codes import Codes
-from attnscope.cli.options.output import Output, keep_stdout_apart, send
+from attnscope.cli.options.output import Output, format_option, keep_stdout_apart, output_option, send
 from attnscope.cli.options.target import Own, Weights
 from attnscope.errors import UsageError
 
@@ -23,31 +22,13 @@ EXAMPLES = (
     "attnscope check stacked torch.nn:MultiheadAttention --arg num_heads=2",
 )
 
-FORMATS = ("text", "json", "github", "sarif")
-
 
 @dataclass(frozen=True)
 class _Output(Output):
-    FORMATS: ClassVar[tuple[str, ...]] = FORMATS
+    COMMAND: ClassVar[str] = "check"
 
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="text (default), json, github (annotations of a workflow) or sarif.",
-            autocompletion=among(FORMATS),
-        ),
-    ] = None
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write to a .json, .sarif, .svg, .html or .txt file instead.",
-        ),
-    ] = None
+    format: Annotated[str | None, format_option("check")] = None
+    output: Annotated[str | None, output_option("check")] = None
 
 
 def run(

@@ -6,11 +6,10 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from attnscope.cli.options.output import MAX_WIDTH, MIN_WIDTH
 from attnscope.cli.parsing import ARGS
 from attnscope.render.help import Page, Panel, Row, draw_help
 from attnscope.render.terminal import ColorChoice, draw_text
-
-MIN_WIDTH, MAX_WIDTH = 40, 10_000
 
 
 def help_text(command: Any, context: Any, panels: Iterable[Panel], examples: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from attnscope.diagnostic import Report, Survey, Unchecked
 from attnscope.errors import UsageError
 from attnscope.loader import SeveralClasses, load_target, may_have_attention
+from attnscope.strict import passed_over
 
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
@@ -55,6 +56,10 @@ def _checked(target: str, check: Check, named: bool) -> Iterator[Report | Unchec
             yield from _checked(one, check, False)
     except UsageError as error:
         yield Unchecked(target, str(error), named)
+    except Exception as error:  # a fault of ours in one target may not hide what is said of the others
+        passed_over(error)
+        said = f"internal error: {type(error).__name__}: {error}".partition("\n")[0]
+        yield Unchecked(target, f"{said}; please report it, with what --debug says", named)
 
 
 def _attention_files(folder: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -10,26 +10,29 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: the suffixes of its files, and `module:function`, which makes its text.
+    """A format: its name in a message, the suffixes of its files, and `module:function`, which writes it.
 
     `text` is drawn by each command in its own way, and `json` is edited by some: they name no function.
+    `commands` are those that have it; empty for all.
     """
 
-    suffixes: tuple[str, ...]
+    title: str
+    suffixes: tuple[str, ...] = ()
     function: str = ""
+    commands: tuple[str, ...] = ()
 
 
-FORMATS: Mapping[str, Format] = {
-    "json": Format((".json",)),
-    "text": Format((".svg", ".html", ".txt")),
-    "github": Format((), "attnscope.render.github:to_github"),
-    "sarif": Format((".sarif",), "attnscope.render.sarif:to_sarif"),
+FORMATS: dict[str, Format] = {
+    "text": Format("text", (".svg", ".html", ".txt")),
+    "json": Format("JSON", (".json",)),
+    "github": Format("annotations of a GitHub workflow", (), "attnscope.render.github:to_github", ("check",)),
+    "sarif": Format("SARIF", (".sarif",), "attnscope.render.sarif:to_sarif", ("check",)),
 }
 
 
-def by_suffix() -> dict[str, str]:
-    """The format of each suffix."""
-    return {suffix: name for name, row in FORMATS.items() for suffix in row.suffixes}
+def formats_of(command: str) -> dict[str, Format]:
+    """The formats that a command has, by name."""
+    return {name: row for name, row in FORMATS.items() if command in (row.commands or (command,))}
 
 
 def renderer(name: str) -> Callable[[object], str]:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from attnscope.diagnostic import Diagnostic, Label, Report, Survey, Unchecked
+from attnscope.render.formats import FORMATS, Format
 from attnscope.render.github import to_github
 from attnscope.render.sarif import to_sarif
 from attnscope.render.show import object_lines
@@ -223,6 +224,42 @@ def test_formats_on_the_command_line(cli: Cli, folder: Path) -> None:
     for args in (("mask", "--len", "3", "-o", "x.sarif"), ("layers", "--format", "github")):
         assert cli(*args).code == 2
     assert "--width has no use for SARIF" in cli(*bad, "--format", "sarif", "--width", "80").err
+
+
+def to_count(obj: object) -> str:
+    return f"{len(obj.targets) if isinstance(obj, Survey) else 1}\n"
+
+
+def test_a_new_format_is_a_renderer_and_a_row(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Format("a count", (".count",), f"{__name__}:to_count", ("check",))
+    monkeypatch.setitem(FORMATS, "count", row)
+    args = ("check", "causal", "stacked", "--select", "AS208")
+    assert cli(*args, "--format", "count").out == "2\n"
+    assert cli(*args, "-o", "x.count").code == 0 and (folder / "x.count").read_text() == "2\n"
+    assert "--width has no use for a count" in cli(*args, "--format", "count", "--width", "80").err
+    assert "unknown format `count`" in cli("layers", "--format", "count").err
+
+
+@pytest.mark.lenient
+def test_a_fault_of_our_own_hides_no_other_target(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnscope.cli import check
+
+    whole = check._checked
+
+    def broken(target: str, *args: Any) -> Report:
+        if "Good" in target:
+            raise RuntimeError("first\nsecond")
+        return whole(target, *args)
+
+    monkeypatch.setattr(check, "_checked", broken)
+    result = cli("check", "models/attn.py", "--select", "AS208")
+    assert result.code == 1
+    assert "internal error: RuntimeError: first; please report it" in result.out
+    assert "BadAttention   1 error" in result.out
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])

@@ -14,12 +14,12 @@ import typer
 
 from attnscope.cli.options import Group, among
 from attnscope.errors import UsageError
+from attnscope.render.formats import formats_of
 from attnscope.text import unknown
 
 if TYPE_CHECKING:
     from attnscope.render.terminal import ColorChoice, Lines, Style
 
-FORMATS = ("text", "json")
 COLORS = ("auto", "always", "never")
 MIN_WIDTH, MAX_WIDTH = 40, 10_000
 
@@ -53,28 +53,29 @@ class Destination:
         return self.format == "json"
 
 
+def format_option(command: str) -> Any:
+    """`--format` of a command."""
+    names = list(formats_of(command))
+    said = f"{', '.join([f'{names[0]} (default)', *names[1:-1]])} or {names[-1]}."
+    return typer.Option("--format", metavar="NAME", help=said, autocompletion=among(names))
+
+
+def output_option(command: str) -> Any:
+    """`--output` of a command."""
+    known = [suffix for row in formats_of(command).values() for suffix in row.suffixes]
+    said = f"Write to a {', '.join(known[:-1])} or {known[-1]} file instead."
+    return typer.Option("--output", "-o", metavar="FILE", help=said)
+
+
 @dataclass(frozen=True)
 class Output(Group):
     """How a result is written, and where."""
 
     PANEL: ClassVar[str] = "Output"
-    FORMATS: ClassVar[tuple[str, ...]] = FORMATS
+    COMMAND: ClassVar[str] = ""  # some formats are those of one command alone
 
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="text (default) or json.",
-            autocompletion=among(FORMATS),
-        ),
-    ] = None
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write to a .json, .svg, .html or .txt file instead."
-        ),
-    ] = None
+    format: Annotated[str | None, format_option("")] = None
+    output: Annotated[str | None, output_option("")] = None
     width: Width = None
     color: Color = None
     debug: Debug = False
@@ -85,8 +86,9 @@ class Output(Group):
         Raises UsageError for unknown values, for options that contradict each other or that the format has no
         use for, and for a file that cannot be written.
         """
-        if self.format is not None and self.format not in self.FORMATS:
-            raise unknown("format", self.format, self.FORMATS)
+        formats = formats_of(self.COMMAND)
+        if self.format is not None and self.format not in formats:
+            raise unknown("format", self.format, formats)
         check_drawing(self.width, self.color)
         path, name = None, self.format or "text"
         if self.output is not None:
@@ -98,18 +100,19 @@ class Output(Group):
         for option, value in (("--width", self.width), ("--color", self.color)):
             if name != "text" and value is not None:
                 raise UsageError(
-                    f"{option} has no use for {_TITLES[name]}", "leave it out, or take --format text"
+                    f"{option} has no use for {formats[name].title}",
+                    "leave it out, or take --format text",
                 )
         return Destination(name, path, self.width, cast("ColorChoice", self.color or "auto"))
 
     def _file(self, output: str) -> tuple[Path, str]:
         """The file that is written, and the format that its suffix asks for."""
-        from attnscope.render.formats import by_suffix
         from attnscope.render.save import check_path
 
         if "\0" in output:
             raise UsageError("--output: no file name has a NUL in it", "give another file")
-        suffixes = {suffix: name for suffix, name in by_suffix().items() if name in self.FORMATS}
+        formats = formats_of(self.COMMAND)
+        suffixes = {suffix: name for name, row in formats.items() for suffix in row.suffixes}
         path = check_path(output, tuple(suffixes))
         name = suffixes[path.suffix.lower()]
         if self.format not in (None, name):
@@ -117,9 +120,6 @@ class Output(Group):
                 f"--format {self.format} does not fit the file name {path.name}", "leave --format out"
             )
         return path, name
-
-
-_TITLES = {"json": "JSON", "github": "--format github", "sarif": "SARIF"}
 
 
 def check_drawing(width: int | None, color: str | None) -> None:
