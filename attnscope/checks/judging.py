@@ -113,12 +113,22 @@ def _inline(made: Judgement, lab: Lab, said: Iterable[Diagnostic | Tried], maps:
 
 def told_apart(lab: Lab, finding: Diagnostic, own: Sequence[Map]) -> Diagnostic:
     """A finding of some of a module's attentions, with the paths of their projections."""
-    paths = [_common(name.rpartition(".")[0] for name in projections(lab, one)) for one in own]
-    named = [path for path in dict.fromkeys(paths) if path]
+    named = list(dict.fromkeys(name for one in own for name in _layers(lab, one, own)))
     if not named:
         return finding
     note = f"this is the attention of {listed(named)}"
-    return replace(finding, notes=(*finding.notes, note), module=finding.module or named[0])
+    return replace(
+        finding, notes=(*finding.notes, note), module=finding.module or (named[0] if len(named) == 1 else "")
+    )
+
+
+def _layers(lab: Lab, one: Map, own: Sequence[Map]) -> list[str]:
+    """The module of an attention's projections, or its parameters where others have theirs there, too."""
+    names = sorted(projections(lab, one))
+    path = _common(name.rpartition(".")[0] for name in names)
+    rest = (name for other in lab.all_maps if other not in own for name in projections(lab, other))
+    shared = not path or any(f"{name}.".startswith(f"{path}.") for name in rest)
+    return names if shared else [path]
 
 
 def _common(paths: Iterable[str]) -> str:
@@ -134,8 +144,10 @@ def _placed(lab: Lab, finding: Diagnostic) -> Diagnostic:
     if finding.module:
         return finding
     event = Judged(finding, lab).event
-    path = lab.steps.owner(lab.recording.events[event].call) if event is not None else ""
     leak = leak_of(lab) if lab.causal and event is not None else Leak("none")
+    if leak.event is not None and lab.span(leak.event) == finding.span:
+        event = leak.event  # of several steps at one place
+    path = lab.steps.owner(lab.recording.events[event].call) if event is not None else ""
     if (
         not path
         and leak.map is not None

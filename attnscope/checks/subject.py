@@ -55,8 +55,11 @@ class Sibling:
     def causal(self) -> bool:
         """Whether no token gives weight to a later one, and some token does to an earlier one."""
         t, s = self.visible.shape
-        past = np.tri(t, s, -1, dtype=bool)
-        return t == s and not self.visible[~np.tri(t, s, dtype=bool)].any() and self.visible[past].any()
+        own = (
+            self.visible[:, s - t :] if s >= t else self.visible
+        )  # after keys of no token, or of earlier ones
+        past = np.tri(t, k=-1, dtype=bool)
+        return s >= t and not own[~np.tri(t, dtype=bool)].any() and own[past].any()
 
 
 @dataclass(frozen=True)

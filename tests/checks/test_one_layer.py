@@ -230,3 +230,25 @@ def test_a_subclass_among_torchs_own_layers() -> None:
     assert errors(model) == []
     model.encoder.layers[2] = Late(styles.C, 4, 32, batch_first=True)
     assert errors(model) == [("AS201", "encoder.layers.2")]
+
+
+class Prefixed(nn.Module):
+    """Two learned keys stand before those of the tokens."""
+
+    def __init__(self, late: int = 0) -> None:
+        super().__init__()
+        self.qkv, self.late = nn.Linear(styles.C, 3 * styles.C), late
+        self.more = nn.Parameter(torch.randn(2, 1, styles.H, 2, styles.D))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (styles.heads(u) for u in self.qkv(x).chunk(3, -1))
+        k, v = (
+            torch.cat([m.expand(len(x), -1, -1, -1), u], 2) for m, u in zip(self.more, (k, v), strict=True)
+        )
+        seen = F.pad(torch.ones_like(styles.causal(x)).tril(self.late), (2, 0), value=True)
+        return styles.merged(F.scaled_dot_product_attention(q, k, v, attn_mask=seen))
+
+
+@pytest.mark.parametrize(("late", "found"), [(0, []), (1, [("AS201", "layers.1")])])
+def test_equals_with_keys_before_their_tokens(late: int, found: list[tuple[str, str]]) -> None:
+    assert errors(Stack(Prefixed(), Prefixed(late), Prefixed())) == found
