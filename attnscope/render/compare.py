@@ -11,6 +11,7 @@ from attnscope.comparison import ComparedSide, Comparison, Pair
 from attnscope.files import short_path
 from attnscope.folding import Same, fold_layers
 from attnscope.render.findings import draw_findings
+from attnscope.render.header import config_value
 from attnscope.render.layout import (
     INDENT,
     Column,
@@ -59,17 +60,13 @@ def _sides(style: Style, found: Comparison) -> Lines:
     for letter, side in (("A", found.a), ("B", found.b)):
         first = Text().append(letter, style("title")).append("  ")
         lines += paragraph(style, short_path(side.name), first=first, look="title")
-        config = [f"{k} {_value(v)}" for k, v in side.model.config.items()]
+        config = [f"{k} {config_value(v)}" for k, v in side.model.config.items()]
         facts = [count(side.parameters, "parameter"), count(side.buffers, "buffer")]
         facts += [count(side.operations, "operation")] if side.operations else []
         mark = style.glyph(" · ", ", ")
         for text in (mark.join(config), mark.join(facts), *(f"guessed: {g}" for g in side.model.guesses)):
             lines += paragraph(style, text, first="   ", look="dim") if text else []
     return lines
-
-
-def _value(value: object) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def _weights(style: Style, found: Comparison) -> Lines:

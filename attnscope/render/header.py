@@ -15,7 +15,7 @@ from attnscope.schema import ModelInfo
 def draw_header(style: Style, model: ModelInfo, more: Sequence[str] = ()) -> Lines:
     """Name, sizes, number of parameters, seed, where the weights are from, what was guessed."""
     name = model.layer or short_path(model.target or "module")
-    facts = [f"{key} {_value(value)}" for key, value in model.config.items()]
+    facts = [f"{key} {config_value(value)}" for key, value in model.config.items()]
     *lines, line = paragraph(style, name, look="title")
     lines += _facts(style, facts, line)
     about = [count(model.parameters, "parameter")]
@@ -31,12 +31,8 @@ def draw_header(style: Style, model: ModelInfo, more: Sequence[str] = ()) -> Lin
     return lines
 
 
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return str(value)
-    return str(value)
+def config_value(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def _facts(style: Style, facts: Sequence[str], line: Text, dim: bool = False) -> Lines:

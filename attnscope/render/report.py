@@ -39,7 +39,7 @@ def draw_report(style: Style, report: Report) -> Lines:
             draw_header(style, report.model) if report.model is not None else [],
             draw_findings(style, report.findings, summary=False),
             _tried(style, report) if report.tried else [],
-            [line for note in report.notes for line in paragraph(style, f"note: {note}", look="dim")],
+            notes(style, report.notes),
             [_verdict(style, report)],
         ]
     )

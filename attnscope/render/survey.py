@@ -16,7 +16,9 @@ from attnscope.render.layout import (
     count,
     heading,
     indented,
+    notes,
     paragraph,
+    spaced,
     table_rows,
 )
 from attnscope.render.terminal import Lines, Style
@@ -26,18 +28,13 @@ SEVERITIES = ("error", "warning", "note")
 
 def draw_survey(style: Style, survey: Survey) -> Lines:
     """The reports that have something to say, but for what was tried; then a table of every target."""
-    lines: Lines = []
+    parts: list[Lines] = []
     for report in survey.reports:
-        if not report.findings and not report.notes:
-            continue
-        if report.model is not None:
-            lines += [*draw_header(style, report.model), blank()]
-        if report.findings:
-            lines += [*draw_findings(style, report.findings, summary=False), blank()]
-        for note in report.notes:
-            lines += paragraph(style, f"note: {note}", look="dim")
-        lines += [blank()] if report.notes else []
-    return [*lines, *_table(style, survey)]
+        if report.findings or report.notes:
+            parts.append(draw_header(style, report.model) if report.model is not None else [])
+            parts.append(draw_findings(style, report.findings, summary=False))
+            parts.append(notes(style, report.notes))
+    return spaced([*parts, _table(style, survey)])
 
 
 def _table(style: Style, survey: Survey) -> Lines:
