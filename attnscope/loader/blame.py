@@ -17,6 +17,7 @@ from attnscope.loader import roles
 from attnscope.loader.candidates import Candidate
 from attnscope.loader.expressions import printable, words
 from attnscope.loader.options import options_of
+from attnscope.loader.preparing import to_prepare
 from attnscope.loader.probe import Outcome, user_frames
 from attnscope.loader.reading import reads_alone
 from attnscope.loader.search import SEQUENCES, Search
@@ -66,6 +67,12 @@ def doubt(search: Search, outcome: Outcome) -> str:
     """Why a call that failed may have failed for what was guessed; nothing where the module is to blame."""
     if outcome.error is None or search.hopeless(outcome):
         return ""
+    missing = to_prepare(outcome.error)
+    if missing is not None:
+        return (
+            f"`forward` raises {said(outcome.error)}: `self.{printable(missing[0])}` is None until "
+            f"`{printable(missing[1])}` is called; name a function that constructs the module and calls it"
+        )
     name = _moved_by(search, outcome) or _read_alone(search, outcome)
     if not name:
         return ""

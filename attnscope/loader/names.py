@@ -123,6 +123,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), role)
     for pattern, role in (
         (r"drop|(^|_)p$|_prob$|path_rate", "zero"),
+        (r"kernel_size$", "three"),
         (
             r"(^|_)(pad(ding)?|sos|bos|eos|eot|unk|cls|sep|start|end|mask)(_tok(en)?)?_?(idx|id|ix|index)s?$",
             "mark",

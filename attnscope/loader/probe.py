@@ -27,7 +27,7 @@ _MOST_TRIES = 400
 _FEW_TRIES = 60
 _SECONDS = 15.0
 _CARRIES = {"__getitem__", "to", "long", "int", "t", "transpose", "permute", "contiguous", "clone", "detach"}
-_RESHAPED = {"view", "reshape", "flatten", "unsqueeze"}
+_RESHAPED = {"view", "reshape", "flatten"}
 _OWN = str(Path(__file__).parent)
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -57,7 +57,7 @@ class _Counter(TorchFunctionMode):
         if width:
             self.first.setdefault(watched, (name, width))
         made = self._call(func, args, kwargs)
-        carried = name in _CARRIES or (name in _RESHAPED and made.shape[-1:] == args[0].shape[-1:])
+        carried = name in _CARRIES or (name in _RESHAPED and _keeps_width(args[0], made))
         if carried and isinstance(made, Tensor):
             self.kept.append(made)  # as long as it lives no other tensor gets its number
             self.watched.setdefault(id(made), watched)
@@ -69,6 +69,11 @@ class _Counter(TorchFunctionMode):
         except BaseException:
             self.masked = any(_is_mask(value) for value in (*args, *(kwargs or {}).values()))
             raise
+
+
+def _keeps_width(before: Tensor, after: Tensor) -> bool:
+    """Axes were merged, none was added, and the last one stayed."""
+    return after.dim() <= before.dim() and after.shape[-1:] == before.shape[-1:]
 
 
 def _is_mask(value: Any) -> bool:

@@ -113,3 +113,24 @@ def test_a_literal_width_reaches_through_a_view(tmp_path: Path) -> None:
 def test_a_layout_with_several_tokens_comes_before_one_with_one(tmp_path: Path) -> None:
     call = called(tmp_path, SPATIAL)
     assert call.error is None and call.layout != "nc"
+
+
+PREPARED = """
+class Late(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.table = None
+
+    def setup(self, length):
+        self.table = torch.zeros(length, 24)
+
+    def forward(self, x):
+        assert self.table is not None, "call setup first"
+        return x + self.table[: x.shape[1]]
+"""
+
+
+def test_what_a_method_makes_first_is_a_precondition(tmp_path: Path) -> None:
+    call = called(tmp_path, PREPARED)
+    assert "raises AssertionError: call setup first at mine.py:15" in call.doubt
+    assert "`self.table` is None until `setup(length)` is called" in call.doubt
