@@ -70,11 +70,11 @@ def _takes_a_triangle(lab: Lab) -> bool:
         _turns_causal(lab, {name: mask}, ahead)
         for name in free[:_OPTIONAL]
         for size in sorted(set(ahead.values()))
-        for mask in _triangles(size)
+        for mask in triangles(size)
     )
 
 
-def _triangles(size: int) -> tuple[Tensor, ...]:
+def triangles(size: int) -> tuple[Tensor, ...]:
     """A causal mask in the ways in which one is handed over."""
     seen = torch.ones(size, size, dtype=torch.bool).tril()
     added = torch.zeros(size, size, dtype=torch.float64).masked_fill(~seen, float("-inf"))

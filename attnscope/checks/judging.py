@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from attnscope.checks import failure, run_checks
 from attnscope.checks.attentions import Owned, caught, distinct, inside, owned_by, part_subject, path_of
@@ -17,7 +17,7 @@ from attnscope.checks.places import counted, listed
 from attnscope.checks.registry import CHECKS, ROWS, Of
 from attnscope.checks.roles import projections
 from attnscope.checks.sequences import tell_apart
-from attnscope.checks.switches import MASKS, switched
+from attnscope.checks.switches import MASKS, handed, switched
 from attnscope.diagnostic import Diagnostic, Tried
 from attnscope.strict import passed_over
 
@@ -68,7 +68,7 @@ def _switches(made: Judgement, lab: Lab, wanted: Collection[str] | None, progres
     """What is a fault only where a switch of the constructor is the other way round."""
     known = {(one.finding.code, one.finding.span) for one in made.findings}
     codes = MASKS if wanted is None else MASKS & set(wanted)
-    for said, other in switched(lab):
+    for said, other in chain(switched(lab), handed(lab)):
         if isinstance(other, Tried):
             made.tried.append(other)
             continue
@@ -77,7 +77,7 @@ def _switches(made: Judgement, lab: Lab, wanted: Collection[str] | None, progres
         why = f"masks, with {counted(len(found), 'fault')}" if found else "masks, and nothing was found"
         made.tried.append(Tried(f"with `{said}`", why, not found))
         for one in found:
-            note = f"the target was constructed with `{said}`"
+            note = f"so with `{said}`"
             made.findings.append(Judged(_placed(other, replace(one, notes=(*one.notes, note))), other))
 
 

@@ -42,3 +42,28 @@ def test_the_side_that_masks(diagonal: str, found: list[str], row: str, tmp_path
     assert [(one.name, one.result) for one in report.tried if one.name.startswith("with ")] == [
         ("with `masked=True`", row)
     ]
+
+
+AFTER = """
+import torch
+from torch import nn
+
+class Example(nn.Module):
+    def __init__(self, dim=16):
+        super().__init__()
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x, mask=None):
+        b, t, c = x.shape
+        q, k, v = (u.view(b, t, 2, -1).transpose(1, 2) for u in self.qkv(x).chunk(3, -1))
+        weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1)
+        if mask is not None:
+            weights = weights * mask
+        return (weights @ v).transpose(1, 2).reshape(b, t, c)
+"""
+
+
+def test_a_mask_that_may_be_given(tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(AFTER)
+    report = check_target(Request(f"{tmp_path / 'example.py'}:Example"))
+    assert [one.code for one in report.findings if one.severity == "error"] == ["AS205"]
