@@ -33,6 +33,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch import nn
 
 from attnscope.crashes.scene import Scene
 from attnscope.crashes.values import UNKNOWN, helper_body, is_module, is_tensor
@@ -49,122 +50,108 @@ _PATTERNS = (
     re.compile(r"expected Tensor as (?:first |element \d+ )?.*but got (\w+)"),
     re.compile(r"(?:indices must be integers or slices, not|object cannot be interpreted as an integer)()"),
 )
-_ODD = (
-    "tuple",
-    "list",
-    "NoneType",
-    "dict",
-    "str",
-    "int",
-    "float",
-    "bool",
-    "function",
-    "method",
-    "builtin_function_or_method",
-)
+_FUNCTIONS = ("function", "method", "builtin_function_or_method")
+_ODD = ("tuple", "list", "NoneType", "dict", "str", "int", "float", "bool", *_FUNCTIONS)
+_WORDS = {
+    "NoneType": "None",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "True or False",
+    "type": "a type",
+    "tuple": "a tuple",
+    "list": "a list",
+    "dict": "a dict",
+    "str": "a string",
+}
+_SIZED = ("view", "reshape", "split", "chunk", "Linear", "expand", "repeat")
 
 
 def diagnose(scene: Scene) -> Diagnostic | None:
+    words, op = scene.words, scene.op
     if not isinstance(scene.error, AttributeError | TypeError | RuntimeError) or scene.node is None:
         return None
-    if not any(pattern.search(scene.words) for pattern in _PATTERNS):
+    if not any(pattern.search(words) for pattern in _PATTERNS):
         return None
-    if (
-        any(word in scene.words for word in ("float", "'str' and", "and 'str'"))
-        and "attribute" not in scene.words
-        and (
-            scene.op is not None
-            and scene.op.name in ("view", "reshape", "split", "chunk", "Linear", "expand", "repeat")
-        )
-    ):
-        return None
-    found = _odd(scene)
+    number = any(word in words for word in ("float", "'str' and", "and 'str'")) and "attribute" not in words
+    found = None if number and op is not None and op.name in _SIZED else _odd(scene)
     if found is None:
         return None
     node, value = found
-    kind = "None" if value is None else type(value).__name__
-    text = scene.text(node, 50)
-    words = {
-        "None": "None",
-        "int": "an integer",
-        "float": "a number",
-        "bool": "True or False",
-        "type": "a type",
-        "tuple": "a tuple",
-        "list": "a list",
-        "dict": "a dict",
-        "str": "a string",
-    }.get(kind, f"a `{kind}`")
+    text, kind = scene.text(node, 50), type(value).__name__
+    said = _WORDS.get(kind, f"a `{kind}`")
     if isinstance(value, tuple | list) and value:
-        words += f" of {len(value)}"
-    use = _use(scene, node, value)
-    labels, cure = _origin(scene, node, value)
+        said += f" of {len(value)}"
+    labels, links = _made(scene, node, value)
     return scene.finding(
-        CODE, f"`{text}` is {words}, {use}", label=f"`{text}` is {words}", labels=labels, help=cure
+        CODE,
+        f"`{text}` is {said}, {_use(scene, value)}",
+        label=f"`{text}` is {said}",
+        labels=labels,
+        help=_cure(scene, node, value, text, links),
     )
+
+
+def _parts(scene: Scene) -> list[ast.expr]:
+    """The expressions at the fault that may be what is no tensor."""
+    node = scene.node.value if isinstance(scene.node, ast.Expr) else scene.node
+    statement = scene.shot.statement if scene.shot is not None else None
+    if isinstance(node, ast.Call):
+        called = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        if "not callable" in scene.words:
+            return [node.func]
+        if "no attribute" in scene.words:
+            return [*called, *node.args]
+        return [*node.args, *(word.value for word in node.keywords), *called]
+    if isinstance(node, ast.Attribute | ast.Subscript):
+        return [node.value]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.Tuple | ast.List) and isinstance(statement, ast.Assign):
+        return [statement.value]
+    return [node] if isinstance(node, ast.expr) else []
 
 
 def _odd(scene: Scene) -> tuple[ast.expr, Any] | None:
     """The operand that is no tensor (or no layer), with its raw value."""
-    node = scene.node.value if isinstance(scene.node, ast.Expr) else scene.node
-    parts: list[ast.expr] = []
-    if isinstance(node, ast.Attribute):
-        parts = [node.value]
-    elif isinstance(node, ast.Call):
-        called = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        if "not callable" in scene.words:
-            parts = [node.func]
-        elif "no attribute" in scene.words:
-            parts = [*called, *node.args]
-        else:
-            parts = [*node.args, *(word.value for word in node.keywords), *called]
-    elif isinstance(node, ast.Subscript):
-        parts = [node.value]
-    elif isinstance(node, ast.BinOp):
-        parts = [node.left, node.right]
-    elif isinstance(node, ast.AugAssign):
-        parts = [node.target, node.value]
-    elif isinstance(node, ast.UnaryOp):
-        parts = [node.operand]
-    elif isinstance(node, ast.Tuple | ast.List) and isinstance(
-        getattr(scene.shot, "statement", None), ast.Assign
-    ):
-        statement = scene.shot.statement if scene.shot is not None else None
-        parts = [statement.value] if isinstance(statement, ast.Assign) else []
-    elif isinstance(node, ast.Compare):
-        parts = [node.left, *node.comparators]
-    elif isinstance(node, ast.expr):
-        parts = [node]
-    wanted = [match for pattern in _PATTERNS if (match := pattern.search(scene.words))]
-    names = {group for match in wanted for group in match.groups() if group}
-    known = [(part, scene.value(part)) for part in parts if not isinstance(part, ast.Starred)]
+    words = scene.words
+    names = {group for one in _PATTERNS if (match := one.search(words)) for group in match.groups() if group}
+    known = [(part, scene.value(part)) for part in _parts(scene) if not isinstance(part, ast.Starred)]
     for part, value in known:
-        if value is UNKNOWN or is_tensor(value):
-            continue
-        layer = is_module(value) and type(value).__module__.startswith("torch.nn.")
-        if "no attribute" in scene.words and not (
-            type(value).__name__ in _ODD or (layer and hasattr(torch.Tensor, _attribute(scene)))
-        ):
-            continue  # an object of the user's lacks an attribute: that is another rule's
-        if type(value).__name__ in names:
+        kind = type(value)
+        layer = (
+            is_module(value)
+            and kind.__module__.startswith("torch.nn.")
+            and hasattr(torch.Tensor, _key(scene))
+        )
+        # An object of the user's that lacks an attribute is another rule's.
+        ours = "no attribute" not in words or kind.__name__ in _ODD or layer
+        if value is not UNKNOWN and not is_tensor(value) and ours and kind.__name__ in names:
             return part, value
-    if "not callable" in scene.words and known and known[0][1] is not UNKNOWN:
+    if "not callable" in words and known and known[0][1] is not UNKNOWN:
         return known[0]
-    operands = _PATTERNS[2].search(scene.words)
+    operands = _PATTERNS[2].search(words)
     if operands is not None and len(known) == 2 and operands[2] != operands[3]:
         # The value of a call cannot be read again; of which type it was, the message says.
-        for (part, value), kind in zip(known, operands.groups()[1:], strict=True):
-            if value is UNKNOWN and isinstance(part, ast.Call) and kind in ("tuple", "list", "NoneType"):
-                return part, {"tuple": (), "list": [], "NoneType": None}[kind]
+        empty: dict[str, Any] = {"tuple": (), "list": [], "NoneType": None}
+        for (part, value), name in zip(known, operands.groups()[1:], strict=True):
+            if value is UNKNOWN and isinstance(part, ast.Call) and name in empty:
+                return part, empty[name]
     return None
 
 
-def _attribute(scene: Scene) -> str:
+def _key(scene: Scene) -> str:
+    """The attribute that the message speaks of."""
     found = _PATTERNS[0].search(scene.words)
     return found[2] if found else ""
 
 
-def _use(scene: Scene, node: ast.AST, value: Any) -> str:
+def _use(scene: Scene, value: Any) -> str:
     if "not callable" in scene.words:
         return "and is called"
     if "not subscriptable" in scene.words:
@@ -173,83 +160,83 @@ def _use(scene: Scene, node: ast.AST, value: Any) -> str:
         return "and is unpacked"
     if type(value) is dict and "no attribute" in scene.words:
         return "and has no attributes of its keys' names"
-    return "where a tensor is needed" if not is_module(value) else "where its output is needed"
+    return "where its output is needed" if is_module(value) else "where a tensor is needed"
 
 
-def _origin(scene: Scene, node: ast.expr, value: Any) -> tuple[list[Label], str]:
-    text = scene.text(node, 50)
-    labels: list[Label] = []
-    cure = f"make `{text}` a tensor before it is used"
-    if type(value) in (int, float, bool):
-        cure = f"`{text}` is {value}: give the tensor that is meant in its place"
-    if type(value) is dict and "no attribute" in scene.words:
-        key = _attribute(scene)
-        cure = f'read the key: `{text}["{key}"]`'
-        if key not in value:
-            cure = (
-                f"it has no key `{key}` either: its keys are {', '.join(f'`{k}`' for k in list(value)[:6])}"
-            )
-    if isinstance(value, type):
-        cure = f"give the tensor that is meant in place of `{text}`"
-    links = scene.history(node)
-    for link in links[:4]:
+def _made(scene: Scene, node: ast.expr, value: Any) -> tuple[list[Label], dict[str, str]]:
+    """Labels for what the value is and who made it; the kinds of its history, each with a name."""
+    labels, kinds = list[Label](), dict[str, str]()
+    arguments = scene.function.args if scene.function is not None else None
+    for link in scene.history(node)[:4]:
+        kinds.setdefault(link.kind, scene.text(link.node) if link.kind == "attribute" else link.name)
         if link.kind == "def":
             labels.append(scene.label(link.node, f"`{link.name}` is made here"))
-        elif link.kind == "argument":
-            function = scene.reader.body.function if scene.reader is not None else None
-            for argument in (*function.args.args, *function.args.kwonlyargs) if function is not None else ():
-                if argument.arg == link.name:
-                    labels.append(scene.label(argument, f"`{link.name}` is a parameter"))
-            if value is None:
-                cure = f"give `{link.name}`, or ask `if {link.name} is not None` first"
+        elif link.kind == "argument" and arguments is not None:
+            parameters = [one for one in (*arguments.args, *arguments.kwonlyargs) if one.arg == link.name]
+            labels += [scene.label(one, f"`{link.name}` is a parameter") for one in parameters]
         elif link.kind == "attribute":
-            setting = scene.setting(link.name)
-            if setting is not None:
-                labels.append(scene.label(setting.target, f"`{link.name}` is set here"))
-            if value is None:
-                cure = f"set `{scene.text(link.node)}` before it is read, or ask whether it is None"
-    call = _call(scene, node)
-    if isinstance(value, tuple | list):
-        cure = f"take one element of it, `{text}[0]`"
-        if call is not None:
-            op = scene.operation_of(call, scene.env)
-            if op is not None and is_module(op.callee) and type(op.callee).__name__ == "MultiheadAttention":
-                cure = f"`nn.MultiheadAttention` returns two values: `{text}, _ = {scene.text(call, 50)}`"
-            elif isinstance(node, ast.Name):
-                cure = f"unpack it, `{text}, _ = …`, or take `{text}[0]`" if len(value) == 2 else cure
-        elif isinstance(node, ast.Name) and any(link.kind == "def" for link in links):
-            cure = (
-                f"`{text}` is a {type(value).__name__} of {len(value)}: "
-                f"unpack it, or take one element, `{text}[0]`"
-            )
-    elif value is None and call is not None:
-        op = scene.operation_of(call, scene.env)
-        callee = op.callee if op is not None else None
-        called: Any = callee.__func__ if type(callee) is MethodType else callee
-        body = helper_body(called) if type(called) is FunctionType else None
-        if body is not None and scene.file is not None and called.__code__.co_filename == scene.file.name:
-            labels.append(scene.label(body, f"`{body.name}` returns nothing"))
-        cure = f"return the value from `{scene.text(call.func)}`"
+            labels += scene.set_at(link.node, f"`{link.name}` is set here")
+    call = _call(scene, node) if value is None else None
+    callee = scene.operation_of(call, scene.env) if call is not None else None
+    called: Any = callee.callee if callee is not None else None
+    function = called.__func__ if type(called) is MethodType else called
+    body = helper_body(function) if type(function) is FunctionType else None
+    if body is not None and scene.file is not None and function.__code__.co_filename == scene.file.name:
+        labels.append(scene.label(body, f"`{body.name}` returns nothing"))
+    return labels, kinds
+
+
+def _cure(scene: Scene, node: ast.expr, value: Any, text: str, kinds: dict[str, str]) -> str:
+    words, call = scene.words, _call(scene, node)
+    if type(value).__name__ in _FUNCTIONS:
+        return f"call it: `{text}()`"
     if is_module(value):
-        cure = f"call it: `{text}(…)`" if "callable" not in scene.words else cure
-        if "subscriptable" in scene.words or "iterable" in scene.words:
-            cure = f"`{text}` is a layer: call it with round brackets, or make it an `nn.ModuleList`"
-    if "not callable" in scene.words and not is_module(value):
-        cure = (
-            f"`{text}` is no function and no layer: leave out "
-            f"the call, or use another name for one of the two"
+        if "subscriptable" in words or "iterable" in words:
+            return f"`{text}` is a layer: call it with round brackets, or make it an `nn.ModuleList`"
+        return (
+            f"call it: `{text}(…)`"
+            if "callable" not in words
+            else f"make `{text}` a tensor before it is used"
         )
-    if type(value).__name__ in ("function", "method", "builtin_function_or_method"):
-        cure = f"call it: `{text}()`"
-    return labels, cure
+    if "not callable" in words:
+        what = f"`{text}` is no function and no layer"
+        return f"{what}: leave out the call, or use another name for one of the two"
+    if isinstance(value, tuple | list):
+        return _unpack(scene, node, value, text, call, "def" in kinds)
+    if value is None:
+        if call is not None:
+            return f"return the value from `{scene.text(call.func)}`"
+        if "attribute" in kinds:
+            return f"set `{kinds['attribute']}` before it is read, or ask whether it is None"
+        if "argument" in kinds:
+            return f"give `{kinds['argument']}`, or ask `if {kinds['argument']} is not None` first"
+    if type(value) is dict and "no attribute" in words:
+        key, keys = _key(scene), ", ".join(f"`{key}`" for key in list(value)[:6])
+        if key in value:
+            return f'read the key: `{text}["{key}"]`'
+        return f"it has no key `{key}` either: its keys are {keys}"
+    if isinstance(value, type):
+        return f"give the tensor that is meant in place of `{text}`"
+    if type(value) in (int, float, bool):
+        return f"`{text}` is {value}: give the tensor that is meant in its place"
+    return f"make `{text}` a tensor before it is used"
+
+
+def _unpack(scene: Scene, node: ast.expr, value: Any, text: str, call: ast.Call | None, named: bool) -> str:
+    """What to do with a tuple or a list."""
+    op = scene.operation_of(call, scene.env) if call is not None else None
+    if op is not None and isinstance(op.callee, nn.MultiheadAttention):
+        return f"`nn.MultiheadAttention` returns two values: `{text}, _ = {scene.text(call, 50)}`"
+    if call is not None and isinstance(node, ast.Name) and len(value) == 2:
+        return f"unpack it, `{text}, _ = …`, or take `{text}[0]`"
+    if call is None and isinstance(node, ast.Name) and named:
+        kind = f"a {type(value).__name__} of {len(value)}"
+        return f"`{text}` is {kind}: unpack it, or take one element, `{text}[0]`"
+    return f"take one element of it, `{text}[0]`"
 
 
 def _call(scene: Scene, node: ast.AST) -> ast.Call | None:
     """The call that gave the value: in place, or at the name's definition."""
-    if isinstance(node, ast.Call):
-        return node
-    if isinstance(node, ast.Name):
-        found = scene.env.definition(node.id)
-        value = getattr(found[0], "value", None) if found is not None else None
-        return value if isinstance(value, ast.Call) else None
-    return None
+    found = scene.env.definition(node.id) if isinstance(node, ast.Name) else None
+    value = getattr(found[0], "value", None) if found is not None else node
+    return value if isinstance(value, ast.Call) else None
