@@ -238,8 +238,6 @@ LONG_FILES = {
     "text": 442,
 }
 LONG_FUNCTIONS = {
-    "crashes.as120_inplace_forbidden.diagnose": 71,
-    "crashes.as125_not_a_tensor._origin": 66,
     "layers.options.resolve": 63,
     "loader.arguments.construct": 67,
     "loader.planning.make_plan": 83,

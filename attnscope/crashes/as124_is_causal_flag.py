@@ -27,9 +27,10 @@ Cure: give `nn.MultiheadAttention` the mask too; give `F.scaled_dot_product_atte
 
 from __future__ import annotations
 
+from torch import nn
+
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.values import is_module
-from attnscope.diagnostic import Diagnostic, Label
+from attnscope.diagnostic import Diagnostic
 
 CODE = "AS124"
 
@@ -39,16 +40,16 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     if op is None or not isinstance(scene.error, RuntimeError | AssertionError | ValueError):
         return None
     flag = op.keywords.get("is_causal")
-    if is_module(op.callee) and type(op.callee).__name__ in ("MultiheadAttention", "TransformerEncoderLayer"):
+    if isinstance(op.callee, nn.MultiheadAttention | nn.TransformerEncoderLayer):
         mask = op.argument(5, "attn_mask")
         if flag is None or flag[1] is not True or (mask is not None and mask[1] is not None):
             return None
-        words = scene.text(op.node.func) if hasattr(op.node, "func") else "nn.MultiheadAttention"
+        words = scene.text(op.words)
         return scene.finding(
             CODE,
             f"`{words}` is told `is_causal=True` and given no `attn_mask`",
             label="in `nn.MultiheadAttention` this is only a hint",
-            labels=_made(scene, op.node),
+            labels=scene.set_at(op.words, f"`{words.split('.')[-1]}` is made here"),
             help="pass the mask as well: `attn_mask=nn.Transformer.generate_square_subsequent_mask(T)`",
         )
     if op.name == "scaled_dot_product_attention":
@@ -66,10 +67,3 @@ def diagnose(scene: Scene) -> Diagnostic | None:
             "mask in `attn_mask`, or leave out `attn_mask`",
         )
     return None
-
-
-def _made(scene: Scene, node: object) -> list[Label]:
-    func = getattr(node, "func", None)
-    name = getattr(func, "attr", None)
-    setting = scene.setting(name) if isinstance(name, str) else None
-    return [scene.label(setting.target, f"`{name}` is made here")] if setting is not None else []

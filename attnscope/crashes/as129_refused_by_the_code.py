@@ -30,7 +30,6 @@ import torch
 
 from attnscope.crashes.cause import defined
 from attnscope.crashes.scene import Scene
-from attnscope.crashes.syntax import guards
 from attnscope.crashes.values import UNKNOWN, is_tensor
 from attnscope.diagnostic import Diagnostic, Label
 
@@ -42,12 +41,7 @@ def diagnose(scene: Scene) -> Diagnostic | None:
     raised = isinstance(statement, ast.Raise)
     if not isinstance(scene.error, AssertionError) and not raised:
         return None
-    test: ast.AST | None = None
-    if isinstance(statement, ast.Assert):
-        test = statement.test
-    elif raised and scene.shot is not None and scene.shot.source is not None and statement is not None:
-        around = guards(scene.shot.source, statement)
-        test = around[0].test if around and isinstance(around[0], ast.If) else None
+    test = scene.condition
     notes: list[str] = []
     labels: list[Label] = []
     seen: set[str] = set()

@@ -63,12 +63,9 @@ def diagnose(scene: Scene) -> Diagnostic | None:
 
 def _container(scene: Scene, kind: str) -> Diagnostic:
     """A list or a dict of layers was called as if it were one layer."""
-    called = scene.op.node.func if scene.op is not None and isinstance(scene.op.node, ast.Call) else None
+    called = scene.op.words if scene.op is not None else None
     text = scene.text(called) if called is not None else "it"
-    labels: list[Label] = []
-    setting = scene.setting(called.attr) if isinstance(called, ast.Attribute) else None
-    if setting is not None:
-        labels.append(scene.label(setting.target, f"`{setting.name}` is set here"))
+    labels = scene.set_at(called, f"`{text.split('.')[-1]}` is set here")
     return scene.finding(
         CODE,
         f"`{text}` is an `nn.{kind}`: it holds layers and cannot be called",
