@@ -55,7 +55,7 @@ def _rule(code: str) -> dict[str, Any]:
         "fullDescription": {"text": prose or page.title},
         "help": {
             "text": f"{prose}\n\n{page.example}\n{cure}",
-            "markdown": f"{prose}\n\n```python\n{page.example}```\n\n{cure}",
+            "markdown": f"{prose}\n\n```python\n{page.example}```\n\n{cure}\n\n```diff\n{page.change}\n```",
         },
     }
 
