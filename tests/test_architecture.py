@@ -238,7 +238,6 @@ LONG_FILES = {
     "text": 442,
 }
 LONG_FUNCTIONS = {
-    "layers.options.resolve": 63,
     "loader.arguments.construct": 67,
     "loader.planning.make_plan": 83,
     "recorder.mode._note": 82,

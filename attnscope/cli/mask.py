@@ -9,17 +9,14 @@ import typer
 from attnscope.cli.options import among
 from attnscope.cli.options.output import Output, send
 from attnscope.errors import UsageError
+from attnscope.masks import KINDS
 
 if TYPE_CHECKING:
     from attnscope.render.terminal import Lines, Style
 
 EXAMPLES = ("attnscope mask --len 8", "attnscope mask --len 12 --kind sliding --window 4")
 
-
-def _kinds() -> tuple[str, ...]:
-    from attnscope.masks import KINDS
-
-    return tuple(KINDS)
+_NAMES = [*KINDS]
 
 
 def run(
@@ -31,7 +28,10 @@ def run(
     kind: Annotated[
         str,
         typer.Option(
-            "--kind", metavar="KIND", help="causal, full, sliding or prefix.", autocompletion=among(_kinds)
+            "--kind",
+            metavar="KIND",
+            help=f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}.",
+            autocompletion=among(_NAMES),
         ),
     ] = "causal",
     window: Annotated[

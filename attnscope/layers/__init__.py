@@ -1,6 +1,7 @@
 """The built-in attention layers, named without importing torch.
 
-`LAYERS` is the one table: a new layer is one new file beside this one and one entry here.
+`LAYERS` is the one table: a new layer is one new file beside this one and one entry here, which also declares
+the options that this layer alone has.
 """
 
 from __future__ import annotations
@@ -20,12 +21,25 @@ BOOK = "Raschka, Build a Large Language Model (From Scratch), 2024"
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """A whole number that only some layers have: its name, what the command line calls it and says of it."""
+
+    name: str
+    flag: str
+    metavar: str
+    help: str
+    default: int
+    highest: int = 65_536
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """One built-in layer: what is said of it, where its class is, and how options become arguments.
 
     `arguments` maps each argument of the constructor to the option that gives it. `width` is the option
     whose value is the layer's output width (`per_head` layers put `num_heads` of that width side by side),
-    and `num_heads` must divide it unless the layer is `per_head` or has no heads.
+    and `num_heads` must divide it unless the layer is `per_head` or has no heads. `own` declares options of
+    `info.options` that are not those of all layers.
     """
 
     info: LayerInfo
@@ -33,6 +47,7 @@ class Layer:
     arguments: Mapping[str, str]
     width: str = "d_out"
     per_head: bool = False
+    own: tuple[Option, ...] = ()
 
     def takes(self, option: str) -> bool:
         return option in self.info.options
@@ -139,6 +154,10 @@ LAYERS: dict[str, Layer] = {
         width="d_model",
     ),
 }
+
+
+# The options that not every layer has, by name.
+OWN: dict[str, Option] = {option.name: option for layer in LAYERS.values() for option in layer.own}
 
 
 def find(name: str) -> Layer:

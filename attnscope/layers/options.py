@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from attnscope.errors import UsageError
-from attnscope.layers import LAYERS, Layer, find
+from attnscope.layers import LAYERS, OWN, Layer, find
 from attnscope.text import unknown
 
 DEFAULT_LAYER = "multihead"
@@ -42,19 +42,30 @@ FLAGS: Mapping[str, str] = {
     "seed": "--seed",
     "dtype": "--dtype",
     "device": "--device",
+    **{name: option.flag for name, option in OWN.items()},
 }
 """What each option is called on the command line."""
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 
-MAX_SIZE = {"d_model": 65_536, "d_out": 65_536, "num_heads": 4_096, "depth": 1_000, "context_length": 16_384}
+MAX_SIZE = {
+    "d_model": 65_536,
+    "d_out": 65_536,
+    "num_heads": 4_096,
+    "depth": 1_000,
+    "context_length": 16_384,
+    **{name: option.highest for name, option in OWN.items()},
+}
 MAX_NUMBERS = 1_000_000_000
 """The most numbers that a model's parameters and masks may have: 4 GB in float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A layer and all its options, checked and complete. `d_out` or `num_heads` is None if it has none."""
+    """A layer and all its options, checked and complete. `d_out` or `num_heads` is None if it has none.
+
+    `own` has the options that not every layer has, with their values.
+    """
 
     layer: str
     d_model: int
@@ -67,6 +78,7 @@ class Options:
     seed: int
     dtype: str
     device: str
+    own: tuple[tuple[str, int], ...] = ()
 
     @property
     def head_dim(self) -> int:
@@ -83,15 +95,20 @@ class Options:
     def config(self) -> dict[str, Any]:
         """The options that this layer has, by name, in the order of `Options`; seed and layer left out."""
         info = find(self.layer).info
-        return {
+        common = {
             field.name: getattr(self, field.name)
             for field in fields(self)
             if field.name in info.options and field.name != "seed"
         }
+        return common | dict(self.own)
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments for the constructor of the layer's class."""
-        return {name: getattr(self, option) for name, option in find(self.layer).arguments.items()}
+        own = dict(self.own)
+        return {
+            name: own[option] if option in own else getattr(self, option)
+            for name, option in find(self.layer).arguments.items()
+        }
 
 
 def resolve(
@@ -107,29 +124,20 @@ def resolve(
     seed: int | None = None,
     dtype: str | None = None,
     device: str | None = None,
+    **own: int | None,
 ) -> Options:
     """Complete and check the options of a layer; None stands for what was not given.
 
     Where it was not given, `d_out` is `d_model` for `multihead`, the share of one head (`d_model /
     num_heads`) for `stacked`, and for `causal` half of `d_model`, or all of it when `depth` > 1 asks for an
-    output as wide as the input.
+    output as wide as the input. `own` are options that only some layers have.
 
     Raises UsageError for an unknown layer, an option that the layer lacks, a size out of range, heads that do
     not divide, an output that does not fit a stack, an unknown dtype, or a model too large to be built.
     """
     entry = find(layer)
-    given = {
-        "d_model": d_model,
-        "d_out": d_out,
-        "num_heads": num_heads,
-        "depth": depth,
-        "context_length": context_length,
-    }
-    for option, value in given.items():
-        if value is not None and not entry.takes(option):
-            others = ", ".join(name for name, other in LAYERS.items() if other.takes(option))
-            raise UsageError(f"the layer {layer} has no {FLAGS[option]}", f"layers that have it: {others}")
-    sizes = {option: _size(option, value) for option, value in given.items() if value is not None}
+    common = {"d_model": d_model, "d_out": d_out, "num_heads": num_heads}
+    sizes = _sizes(entry, {**common, "depth": depth, "context_length": context_length, **own})
 
     model_width = sizes.get("d_model", DEFAULTS["d_model"])
     levels = sizes.get("depth", DEFAULTS["depth"])
@@ -152,6 +160,7 @@ def resolve(
         seed=_seed(DEFAULTS["seed"] if seed is None else seed),
         dtype=_dtype(DEFAULTS["dtype"] if dtype is None else dtype),
         device=DEFAULTS["device"] if device is None else str(device),
+        own=tuple((one.name, sizes.get(one.name, one.default)) for one in entry.own),
     )
     _check_heads(entry, options)
     _check_depth(options)
@@ -171,6 +180,16 @@ def _default_d_out(entry: Layer, d_model: int, heads: int | None, depth: int) ->
     if heads is None and depth == 1:
         return (d_model + 1) // 2
     return d_model
+
+
+def _sizes(entry: Layer, given: Mapping[str, int | None]) -> dict[str, int]:
+    """The sizes that were given, checked; those that the layer lacks are refused."""
+    for option, value in given.items():
+        if value is not None and not entry.takes(option):
+            others = ", ".join(name for name, other in LAYERS.items() if other.takes(option))
+            what = FLAGS.get(option, option)
+            raise UsageError(f"the layer {entry.info.name} has no {what}", f"layers that have it: {others}")
+    return {option: _size(option, value) for option, value in given.items() if value is not None}
 
 
 def _size(option: str, value: Any) -> int:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from attnscope.cli.options import Group, among
-from attnscope.layers import LAYERS
+from attnscope.layers import LAYERS, OWN
 from attnscope.layers import options as layer_options
 
 _D = layer_options.DEFAULTS
 
 
 @dataclass(frozen=True)
-class BuiltIn(Group):
+class _Common(Group):
     """Which layer, and how large."""
 
     PANEL: ClassVar[str] = "A built-in layer"
@@ -68,9 +68,26 @@ class BuiltIn(Group):
             "context_length": self.context,
             "dropout": self.dropout,
             "qkv_bias": self.qkv_bias,
+            **{name: getattr(self, name) for name in OWN},
         }
 
     def flags(self) -> dict[str, Any]:
         """What was given of it, by the option's name."""
         sizes = {layer_options.FLAGS[name]: value for name, value in self.sizes().items()}
         return {"--layer": self.layer, **sizes}
+
+
+def _declared(name: str) -> Any:
+    """An option that only some layers have, as their rows declare it."""
+    option = OWN[name]
+    layers = ", ".join(layer for layer, row in LAYERS.items() if row.takes(name))
+    text = f"{layers}: {option.help} (default: {option.default})."
+    return Annotated[int | None, typer.Option(option.flag, metavar=option.metavar, help=text)]
+
+
+if TYPE_CHECKING:
+    BuiltIn = _Common
+else:
+    BuiltIn = make_dataclass(
+        "BuiltIn", [(name, _declared(name), None) for name in OWN], bases=(_Common,), frozen=True
+    )
