@@ -265,8 +265,11 @@ def other_layouts(search: Search, outcome: Outcome) -> Outcome:
 
 
 def equal_lengths(search: Search, outcome: Outcome) -> Outcome:
-    """Where nothing runs with sequences of two lengths: what a module does with two of one length."""
-    if search.second_length() is None or search.frame.S == search.frame.T:
+    """Where nothing runs with sequences of two lengths: what a module does with two of one length.
+
+    Not where an attention from one to the other came about: it takes two lengths, what follows does not.
+    """
+    if search.second_length() is None or search.frame.S == search.frame.T or search.crossed:
         return outcome
     kept = dict(search.choice), search.frame, dict(search.widths), dict(search.vocabularies)
     search.restart(replace(search.frame, S=search.frame.T))

@@ -56,6 +56,7 @@ def fixed_length(search: Search, outcome: Outcome, layouts: list[Candidate]) -> 
             search.frame, search.widths = of_length(kept[1], length), {}
             tried = search.try_choice(search.choice)
             if tried.ran:
+                search.refused = kept[1].T, outcome.error
                 return tried
     search.choice, search.frame, search.widths = kept
     return outcome

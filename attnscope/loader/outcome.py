@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from attnscope.loader import candidates as cand
-from attnscope.loader.blame import doubt
+from attnscope.loader.blame import doubt, said
 from attnscope.loader.call import CallInputs
 from attnscope.loader.expressions import printable
 from attnscope.loader.probe import Outcome
@@ -102,6 +102,8 @@ def _say(search: Search, values: Mapping[str, Any]) -> str:
             parts.append(
                 f"{name}: {candidate.label}" if candidate.convention else f"{name}={candidate.label}"
             )
+    if search.refused is not None:
+        parts.append(f"for with {search.refused[0]} tokens it raises {said(search.refused[1])}")
     return printable(", ".join(parts), 400)
 
 

@@ -46,9 +46,6 @@ class _Counter(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
-        size = _map_size(getattr(func, "__name__", ""), args)
-        if size is not None:
-            self.maps.add(size)
         watched = self.watched.get(id(args[0])) if args else None
         if watched is None:
             return self._call(func, args, kwargs)
@@ -65,10 +62,14 @@ class _Counter(TorchFunctionMode):
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         try:
-            return func(*args, **(kwargs or {}))
+            made = func(*args, **(kwargs or {}))
         except BaseException:
             self.masked = any(_is_mask(value) for value in (*args, *(kwargs or {}).values()))
             raise
+        size = _map_size(getattr(func, "__name__", ""), args)
+        if size is not None:
+            self.maps.add(size)
+        return made
 
 
 def _keeps_width(before: Tensor, after: Tensor) -> bool:

@@ -61,6 +61,7 @@ class Search:
         self.thorough = thorough
         self.free_length = free_length
         self.crossed = False  # an attention between two sequences of two lengths was seen
+        self.refused: tuple[int, BaseException | None] | None = None  # a length that does not run, and why
         self.prober = Prober(module, built.target.environment, thorough)
         self.tree = roles.forward_tree(built.target.tree, module)
         self.source = roles.class_source(built.target.tree, module)

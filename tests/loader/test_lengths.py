@@ -59,6 +59,16 @@ class Points(nn.Module):
         x = self.embed(inputs.view(b * n, -1)).view(b, n, -1)
         return {ATTEND}
 """
+CROSSED = """
+class Crossed(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x, memory):
+        scores = memory @ x.transpose(1, 2) / x.shape[-1] ** 0.5
+        return x + self.proj(scores.softmax(-1) @ x)
+"""
 SPATIAL = f"""
 class Map(nn.Module):
     def __init__(self, channels):
@@ -88,6 +98,12 @@ def called(folder: Path, source: str, text: Sequence[int] | None = None, free: b
 def test_a_fixed_number_of_tokens_is_found(tmp_path: Path, source: str, length: int) -> None:
     call = called(tmp_path, source)
     assert call.error is None and call.length == length
+    assert "for with 7 tokens it raises RuntimeError: " in call.guesses
+
+
+def test_where_an_attention_took_two_lengths_one_length_hides_no_crash(tmp_path: Path) -> None:
+    call = called(tmp_path, CROSSED)
+    assert call.error is not None and "must match the size" in str(call.error)
 
 
 def test_a_text_is_repeated_for_it_and_a_length_that_is_said_is_kept(tmp_path: Path) -> None:
