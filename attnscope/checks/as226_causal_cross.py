@@ -64,6 +64,7 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     if moved is None:
         return
     hidden = moved <= lab.nothing
+    hidden = hidden[:, ~hidden.all(axis=0)]  # padding moves nothing
     # Of an encoder's states each holds all of its tokens: whatever is seen of them moves with every one.
     triangle = is_lower(~hidden) or (not hidden.any() and _is_encoded(lab, known))
     one = next((one for one in cross if is_lower(visible(one) > SMALL)), None)

@@ -116,9 +116,14 @@ def visible(one: Map) -> Any:
 
 
 def is_lower(seen: Any) -> bool:
-    """Whether what is seen [Q, K] is a causal triangle, however many queries and keys there are."""
+    """Whether what is seen [Q, K] is a causal triangle, however many queries and keys there are.
+
+    Keys that no query sees, padding for one, say nothing.
+    """
     queries, keys = seen.shape
-    return min(queries, keys) > 2 and bool((seen == np.tri(queries, keys, dtype=bool)).all())
+    open_ = seen.any(axis=0)
+    triangle = np.tri(queries, keys, dtype=bool)
+    return min(queries, open_.sum()) > 2 and bool((seen == triangle)[:, open_].all())
 
 
 def later_weight(one: Map, lab: Lab) -> float:

@@ -174,7 +174,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "C",
         ),
         (r"^d_|_d$", "C"),
-        (r"^(n|num)_", "two"),
+        (r"(^|_)(n|num)(_|$)", "two"),
     )
 )
 

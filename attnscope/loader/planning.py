@@ -253,7 +253,7 @@ def _constructor_bodies(target: Target) -> list[ast.FunctionDef]:
 def _role(name: str, p: inspect.Parameter, usage: Usage) -> str | None:
     named, used = role_of(name), usage.roles.get(name)
     entries = used == "vocab" and named == "C"  # an `input_dim` that an embedding has
-    if is_size(used) and (not is_size(named) or used == "T" or entries or len(name) == 1):
+    if used == "two" or (is_size(used) and (not is_size(named) or used == "T" or entries or len(name) == 1)):
         return used
     if name in usage.pairs and named in ("T", "image", "patch"):
         return "pair"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnscope.loader.names import is_size, role_of
+from attnscope.ops.catalog import FACTORIES
 
 _FIRST: dict[str, tuple[str, ...]] = {
     "Linear": ("C", "C"),
@@ -26,6 +27,7 @@ _FIRST: dict[str, tuple[str, ...]] = {
     "TransformerEncoder": ("none", "layers"),
 }
 _SQUARE = {"ones", "zeros", "empty", "full", "tril", "triu", "rand", "eye"}
+_NO_SIZES = {None, "none", "onef", "fourf", "zero", "false"}
 
 
 @dataclass(slots=True)
@@ -172,6 +174,10 @@ def _read_call(node: ast.Call, usage: Usage, signatures: Mapping[str, list[str]]
         first, second = _key(node.args[0]), _key(node.args[1])
         if first and first == second:
             usage.roles[first] = "T"
+    for arg in node.args if name in FACTORIES else ():
+        key = _key(arg)
+        if key and role_of(key.rpartition(".")[2]) in _NO_SIZES:  # whatever its name says, it is a size
+            usage.roles[key] = "two"
     if "clone" in name and len(node.args) == 2:
         _note(usage, node.args[1], "layers")
     if name == "range" and len(node.args) == 1:

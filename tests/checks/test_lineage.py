@@ -67,3 +67,14 @@ def test_what_is_seen_is_a_triangle_from_the_upper_left_corner() -> None:
 
     assert lower(5) and lower(3)
     assert not lower(2) and not lower(5, 1) and not lower(5, 4)
+
+
+def test_keys_that_no_query_sees_do_not_hide_a_triangle() -> None:
+    seen = torch.ones(6, 6).tril().bool()
+    seen[:, 4:] = False
+    assert is_lower(seen.numpy())
+    seen[:, 2:] = False
+    assert not is_lower(seen.numpy())  # two keys are too few to tell
+    full = torch.ones(6, 6).bool()
+    full[:, 4:] = False
+    assert not is_lower(full.numpy())

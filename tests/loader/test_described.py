@@ -92,3 +92,27 @@ def test_sizes_without_a_known_name_are_tried_together(tmp_path: Path, cli: Call
     body = cli("check", f"{tmp_path / 'parts.py'}:Graph", "--format", "json").json
     assert not [one for one in body["findings"] if one["severity"] == "error"]
     assert "nfeat=24 nclass=24" in " ".join(body["model"]["guesses"])
+
+
+COUNTS = """
+import torch
+from torch import nn
+
+class Routed(nn.Module):
+    def __init__(self, seg_num, factor, dim, attention_n_filters):
+        super().__init__()
+        self.router = nn.Parameter(torch.randn(seg_num, factor, dim))
+        self.proj = nn.Linear(dim, attention_n_filters * dim)
+
+    def forward(self, x):
+        return self.proj(x) + self.router.sum()
+"""
+
+
+def test_a_number_of_something_and_a_size_of_a_tensor_are_whole_numbers(
+    tmp_path: Path, cli: Callable[..., Any]
+) -> None:
+    (tmp_path / "routed.py").write_text(COUNTS)
+    body = cli("trace", "hi", "--module", f"{tmp_path / 'routed.py'}:Routed", "--format", "json").json
+    said = " ".join(body["model"]["guesses"])
+    assert "seg_num=2 factor=2" in said and "attention_n_filters=2" in said
