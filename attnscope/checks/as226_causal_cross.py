@@ -78,9 +78,10 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
     made, apply, _ = mask_of(one, lab)
     span = lab.span(apply if apply is not None else one.event)
     built = lab.span(made)
+    apart = _handed_apart(lab, one)
     yield Diagnostic(
         CODE,
-        "error",
+        "note" if apart else "error",
         f"a causal mask lies over `{names[0]}`: early queries see only its first tokens",
         span,
         "the triangle is applied here",
@@ -94,6 +95,15 @@ def check(lab: Lab) -> Iterator[Diagnostic | Tried]:
         _grid(moved, lab.nothing) if hidden.any() else (),
         module=lab.recording.path_of(owner_of(lab, one)),
     )
+
+
+def _handed_apart(lab: Lab, one: Map) -> bool:
+    """Whether keys and values are two arguments that nobody gave: whose tokens they are is a guess then."""
+    part = lab.subject.part
+    if (part is not None and part.path) or one.found.product is None or one.found.value_serial is None:
+        return False
+    keys, values = (tokens_of(lab, x) for x in (one.found.product.right, one.found.value_serial))
+    return not keys & values and keys | values <= lab.subject.guessed
 
 
 def _is_encoded(lab: Lab, known: dict[int, Kind]) -> bool:

@@ -97,8 +97,10 @@ def _explain(lab: Lab) -> Leak:
 
 def wrong_axis(one: Map, lab: Lab) -> bool:
     """The softmax does not run along the keys: what the product sums over does not sum to 1, another axis
-    does."""
+    does. Slots that compete for a token are no fault: they are normalised over the keys afterwards."""
     if one.along_keys is not False or one.weights is None:
+        return False
+    if one.applied is not None and np.nanmax(np.abs(one.applied.sum(axis=-1) - 1.0)) <= 1e-3:
         return False
     rows = one.weights.sum(axis=-1)
     return bool(np.nanmax(np.abs(rows - 1.0)) > 1e-3)

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import torch
+
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles
 from attnscope.loader.candidates import Candidate
@@ -73,17 +75,27 @@ def doubt(search: Search, outcome: Outcome) -> str:
             f"`forward` raises {said(outcome.error)}: `self.{printable(missing[0])}` is None until "
             f"`{printable(missing[1])}` is called; name a function that constructs the module and calls it"
         )
+    if _wants_a_gpu(outcome.error):
+        return f"`forward` raises {said(outcome.error)}: it asks for a GPU, and there is none here"
     name = _moved_by(search, outcome) or _read_alone(search, outcome)
     if not name:
         return ""
     raised = f"`forward` raises {said(outcome.error)}"
     if name in _SIZES:
         return f"{raised}, and gets further with another --batch or --len"
-    label = printable(search.choice[name].label, 80)
+    label = printable(search.choice[name].label, 80) if name in search.choice else "left out"
     return (
         f"{raised}, and that hangs on a guess: `{printable(name)}` is {label}; "
         f'give it with --input "{printable(name)}=torch.…"'
     )
+
+
+def _wants_a_gpu(error: BaseException) -> bool:
+    """Whether PyTorch's own start of CUDA refused."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_code is torch.cuda._lazy_init.__code__
 
 
 _SIZES = ("--batch", "--len")
@@ -165,6 +177,9 @@ def _read_alone(search: Search, outcome: Outcome) -> str | None:
         n
         for n in search.choice
         if n not in search.given and n != search.main and search.by_name[n].role not in _CERTAIN
+    ]
+    made += [
+        p.name for p in search.parameters if not p.required and p.name not in search.values(search.choice)
     ]
     code = code_of(search.module.forward)
     return reads_alone(outcome.error, {code: {n: n for n in made}}) if made and code is not None else None

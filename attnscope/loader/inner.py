@@ -22,6 +22,7 @@ from attnscope.loader.target import Target
 _USUAL = re.compile(
     r"attn|attention|feed_?forward|proj$|^ffn?$|mlp|^fn$|^net$|module|sublayer|encoder|decoder|embed$|generator"
 )
+_NUMBER = re.compile(r"span|dim|size|len|width|ratio|type|mode|drop|mask|bias|scale|factor|prob")
 _COPIERS = {"deepcopy", "clones", "get_clones", "_get_clones", "ModuleList", "Sequential"}
 _PLAIN = (int, float, bool, str, "int", "float", "bool", "str")
 _FORWARD = ("ff", "ffn", "mlp")
@@ -123,6 +124,8 @@ def takes_module(name: str, p: inspect.Parameter, uses: Uses, module: ModuleType
         return True
     if uses.calls or uses.copied or uses.made:
         return role_of(name) not in ("device", "dtype")
+    if _NUMBER.search(name.lower()):
+        return False
     return bool(_USUAL.search(name.lower())) and (role_of(name) is None or name.endswith("proj"))
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -157,3 +161,44 @@ def test_a_module_that_keeps_its_device_is_not_moved() -> None:
     assert not kept.findings
     lost = attnscope.check(Placed(), torch.randn(2, 7, 16))
     assert [(one.code, one.severity) for one in lost.findings] == [("AS119", "error")]
+
+
+SLOTS = """
+import torch
+from torch import nn
+
+class Slots(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.slots = nn.Parameter(torch.randn(3, dim))
+        self.k, self.v = nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        scores = self.slots @ self.k(x).mT / x.shape[-1] ** 0.5
+        weights = scores.softmax(dim=1) + 1e-8
+        return (weights / weights.sum(dim=-1, keepdim=True)) @ self.v(x)
+
+class Apart(nn.Module):
+    def forward(self, queries, keys, values):
+        b, length, h, e = queries.shape
+        scores = torch.einsum("blhe,bshe->bhls", queries, keys) / e**0.5
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(future, float("-inf")).softmax(-1)
+        return torch.einsum("bhls,bshd->blhd", weights, values)
+"""
+
+
+def test_what_competes_for_tokens_and_is_normalised_over_keys_afterwards_is_no_fault(
+    tmp_path: Path, cli: Callable[..., Any]
+) -> None:
+    (tmp_path / "mine.py").write_text(SLOTS)
+    findings = cli("check", f"{tmp_path / 'mine.py'}:Slots", "--format", "json").json["findings"]
+    assert [one["code"] for one in findings if one["severity"] == "error"] == []
+
+
+def test_whose_tokens_keys_and_values_are_that_are_handed_over_apart_is_a_guess(
+    tmp_path: Path, cli: Callable[..., Any]
+) -> None:
+    (tmp_path / "mine.py").write_text(SLOTS)
+    findings = cli("check", f"{tmp_path / 'mine.py'}:Apart", "--format", "json").json["findings"]
+    assert [one["severity"] for one in findings if one["code"] == "AS226"] == ["note"]
