@@ -23,6 +23,9 @@ from attnscope.loader.options import options_of
 from attnscope.loader.probe import (
     Outcome,
     Prober,
+    along,
+    changed,
+    disturb,
 )
 from attnscope.loader.search import MASKS, ROPE, SEQUENCES, Search
 from attnscope.sandbox.state import seed_torch
@@ -218,6 +221,8 @@ def furthest_layout(search: Search, outcome: Outcome) -> Outcome:
         search.widths, search.vocabularies = dict(kept[2]), dict(kept[3])
         search.choice.update({name: change(kept[0][name]) for name in sequences_of(search)})
         tried = fit_widths(search, search.try_choice(search.choice)) if search.choice != kept[0] else best
+        if tried.ran and _wrong_way_round(search, tried):
+            continue
         if tried.ran or tried.progress > best.progress:
             best = tried
             state = dict(search.choice), search.frame, dict(search.widths), dict(search.vocabularies)
@@ -252,6 +257,8 @@ def other_layouts(search: Search, outcome: Outcome) -> Outcome:
             tried = fit_widths(search, search.try_choice(search.choice))
             if not tried.ran and len(search.required_others()) > 0:
                 tried = descend(search, tried, required=True)
+            if tried.ran and _wrong_way_round(search, tried):
+                continue
             if tried.ran and not tried.alone:
                 return tried
             if tried.ran and single is None:
@@ -261,7 +268,34 @@ def other_layouts(search: Search, outcome: Outcome) -> Outcome:
         search.choice, search.frame, search.widths = single[1]
         return single[0]
     search.choice, search.frame, search.widths = kept
-    return fixed_length(search, outcome, with_time(seen))
+    furthest = with_time(seen)
+    first = [main] if main is not None and main not in furthest and "T" in main.axes else []
+    return fixed_length(search, outcome, [*first, *furthest])
+
+
+def _wrong_way_round(search: Search, outcome: Outcome) -> bool:
+    """[T, B, C] runs, and no token moves another: the module takes the entries for tokens, of which it takes
+    fewer."""
+    main = search.choice.get(search.main)
+    if main is None or main.axes[:2] != ("T", "B"):
+        return False
+    found = reach(search, outcome)
+    return found is not None and not found[0]
+
+
+def reach(search: Search, outcome: Outcome) -> tuple[bool, bool] | None:
+    """Whether the first place of the main input moves others along its first axis, and along its second."""
+    values = search.values(search.choice)
+    x, output = values[search.main], outcome.output
+    if output is None or output.dim() < 2 or output.shape[:2] != x.shape[:2]:
+        return None
+    moved = x.clone()
+    moved[0] = disturb(x[0], 0, 0, search.frame.vocab)  # no factor, no shift: a norm would undo those
+    other = search.attempt({n: moved if v is x else v for n, v in values.items()})
+    difference = changed(output, other.output)
+    if difference is None:
+        return None
+    return any(along(difference, 0)[1:]), any(along(difference, 1)[1:])
 
 
 def equal_lengths(search: Search, outcome: Outcome) -> Outcome:

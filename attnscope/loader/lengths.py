@@ -42,14 +42,16 @@ def window_lengths(search: Search) -> list[int]:
 def fixed_length(search: Search, outcome: Outcome, layouts: list[Candidate]) -> Outcome:
     """A call with a number of tokens that the module's own numbers suggest, where one runs.
 
-    `layouts` of the main input are those that got furthest.
+    `layouts` of the main input are those that got furthest. Where a mask refuses, only fewer tokens are
+    tried: it may have room for no more, and one that was not cut stays the fault that it is.
     """
-    if outcome.masked or not search.free_length:
+    if not search.free_length:
         return outcome
+    lengths = [n for n in _suggested(search) if not outcome.masked or n < search.frame.T]
     kept = dict(search.choice), search.frame, dict(search.widths)
     needed = {n: c for n, c in kept[0].items() if search.by_name[n].required}  # more did not help
     for layout in layouts:
-        for length in _suggested(search)[:_MOST]:
+        for length in lengths[:_MOST]:
             if search.spent:
                 break
             search.choice = {**needed, search.main: layout}

@@ -11,7 +11,7 @@ from torch import Tensor
 from attnscope.loader import candidates as cand
 from attnscope.loader import roles
 from attnscope.loader.candidates import Candidate
-from attnscope.loader.fitting import descend, sequences_of
+from attnscope.loader.fitting import descend, reach, sequences_of
 from attnscope.loader.options import mask_options
 from attnscope.loader.probe import (
     Outcome,
@@ -67,7 +67,7 @@ def prove_layout(search: Search, outcome: Outcome) -> Outcome:
     seen = roles.unpacked(search.tree, search.main)
     if seen is not None and seen.rank >= 2:
         return outcome
-    if _mixes_first_axis(search, outcome):
+    if reach(search, outcome) == (True, False):
         changes = {n: cand.turned(search.choice[n]) for n in sequences_of(search)}
         swapped = search.try_choice({**search.choice, **changes})
         if swapped.ran:
@@ -78,22 +78,6 @@ def prove_layout(search: Search, outcome: Outcome) -> Outcome:
 
 def _is_torchs(search: Search) -> bool:
     return type(search.module).__module__.startswith("torch.nn.")
-
-
-def _mixes_first_axis(search: Search, outcome: Outcome) -> bool:
-    values = search.values(search.choice)
-    x = values[search.main]
-    output = outcome.output
-    if output is None or output.dim() < 2 or output.shape[:2] != x.shape[:2]:
-        return False
-    moved = x.clone()
-    moved[0] = disturb(x[0], 0, 0, search.frame.vocab)  # no factor, no shift: a norm would undo those
-    other = search.attempt({n: moved if v is x else v for n, v in values.items()})
-    difference = changed(output, other.output)
-    if difference is None:
-        return False
-    rows, columns = along(difference, 0), along(difference, 1)
-    return any(rows[1:]) and not any(columns[1:])
 
 
 def prove_masks(search: Search, outcome: Outcome) -> tuple[Outcome, bool | None]:

@@ -59,6 +59,17 @@ class Points(nn.Module):
         x = self.embed(inputs.view(b * n, -1)).view(b, n, -1)
         return {ATTEND}
 """
+SHORT = """
+class Short(nn.Module):
+    def __init__(self, dim, num_blocks, per_block=2):
+        super().__init__()
+        self.register_buffer("mask", torch.tril(torch.ones(num_blocks * per_block, num_blocks * per_block)))
+
+    def forward(self, x):
+        b, t, c = x.size()
+        scores = x @ x.transpose(1, 2) / c**0.5
+        return scores.masked_fill(self.mask[:t, :t] == 0, float("-inf")).softmax(-1) @ x
+"""
 CROSSED = """
 class Crossed(nn.Module):
     def __init__(self, dim):
@@ -99,6 +110,12 @@ def test_a_fixed_number_of_tokens_is_found(tmp_path: Path, source: str, length: 
     call = called(tmp_path, source)
     assert call.error is None and call.length == length
     assert "for with 7 tokens it raises RuntimeError: " in call.guesses
+
+
+def test_a_context_that_a_guess_made_short_is_kept_to(tmp_path: Path) -> None:
+    call = called(tmp_path, SHORT)
+    assert (call.error, call.layout, call.batch, call.length) == (None, "btc", 2, 4)
+    assert called(tmp_path, SHORT, [1, 2, 3, 4, 5, 6]).error is not None  # so long a text was given
 
 
 def test_where_an_attention_took_two_lengths_one_length_hides_no_crash(tmp_path: Path) -> None:
