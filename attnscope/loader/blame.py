@@ -6,6 +6,7 @@ hangs on the guess; where every other one ends at the same operation, it is the 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from attnscope.loader.probe import Outcome, user_frames
 from attnscope.loader.reading import reads_alone
 from attnscope.loader.search import SEQUENCES, Search
 from attnscope.loader.sizes import as_size
+from attnscope.source import node_at
 
 _MOST = 24  # other guesses for one argument
 _CERTAIN = (*SEQUENCES, "flag", "causal", "head_mask", "tokens", "image")
@@ -181,8 +183,20 @@ def _read_alone(search: Search, outcome: Outcome) -> str | None:
     made += [
         p.name for p in search.parameters if not p.required and p.name not in search.values(search.choice)
     ]
+    if search.main not in search.given and _asks_of_its_input(outcome.error):
+        made.append(search.main)
     code = code_of(search.module.forward)
     return reads_alone(outcome.error, {code: {n: n for n in made}}) if made and code is not None else None
+
+
+def _asks_of_its_input(error: BaseException | None) -> bool:
+    """Whether the module's own `assert` or `raise` refused, and no operation."""
+    frames = user_frames(error)
+    place = node_at(frames[-1][0].f_code, frames[-1][2]) if frames else None
+    if place is None:
+        return False
+    around = [place[1], *place[0].ancestors(place[1])]
+    return any(isinstance(node, ast.Assert | ast.Raise) for node in around)
 
 
 def code_of(function: Any) -> CodeType | None:

@@ -116,3 +116,28 @@ def test_a_number_of_something_and_a_size_of_a_tensor_are_whole_numbers(
     body = cli("trace", "hi", "--module", f"{tmp_path / 'routed.py'}:Routed", "--format", "json").json
     said = " ".join(body["model"]["guesses"])
     assert "seg_num=2 factor=2" in said and "attention_n_filters=2" in said
+
+
+EDGES = """
+import torch
+from torch import nn
+
+class Graph(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, data):
+        assert data.shape[0] == 3, "three rows"
+        return self.proj(data)
+"""
+
+
+def test_what_the_code_itself_asks_of_a_guessed_input_is_no_fault(
+    tmp_path: Path, cli: Callable[..., Any]
+) -> None:
+    (tmp_path / "graph.py").write_text(EDGES)
+    result = cli("check", f"{tmp_path / 'graph.py'}:Graph")
+    assert (result.code, result.out) == (2, "")
+    last = result.err.strip().splitlines()[-1]
+    assert "AssertionError: three rows at graph.py:11, and that hangs on a guess: `data`" in last
