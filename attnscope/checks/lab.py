@@ -21,10 +21,11 @@ from attnscope.checks.lineage import Lineage
 from attnscope.checks.living import enliven, is_garbage, named, parameters
 from attnscope.checks.maps import NOTHING, Map, build_maps
 from attnscope.checks.roles import is_table_of_angles, together
-from attnscope.checks.subject import Outcome, Subject, parts
+from attnscope.checks.subject import Outcome, Subject
 from attnscope.recorder.capture import Capture
 from attnscope.recorder.record import Recording
 from attnscope.recorder.record import record as _record
+from attnscope.recorder.tensors import to_numpy
 from attnscope.sandbox.copying import copied
 from attnscope.sandbox.guard import preserved
 from attnscope.sandbox.state import quiet, seeded
@@ -152,13 +153,10 @@ class Lab:
             return self.exact.run(values, **options)
         module = options.pop("module", self.exact.module)
         buffers = [(b, b.detach().clone()) for b in module.buffers()]
-        modes = [(part, part.training) for _, part in parts(module)]
         try:
             with preserved(module):
                 return self.exact.run(values, module=module, fresh=False, **options)
         finally:
-            for part, training in modes:
-                part.training = training
             with torch.no_grad():
                 for buffer, kept in buffers:
                     buffer.copy_(kept)
@@ -216,8 +214,7 @@ class Lab:
         angles = (
             serial
             for name, serial in self.recording.arguments
-            if isinstance(value := given.get(name), Tensor)
-            and is_table_of_angles(value.detach().cpu().numpy())
+            if isinstance(value := given.get(name), Tensor) and is_table_of_angles(to_numpy(value))
         )
         return Lineage(self.recording, frozenset(angles))
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from attnscope.checks.lab import Lab
 from attnscope.checks.maps import NOTHING, Map
-from attnscope.ops.catalog import FACTORS, FILLS, SUMS, TRIANGLES
-from attnscope.recorder.tensors import Ref, refs_in
+from attnscope.ops.catalog import FACTORS, FILLS, SUMS, TRIANGLES, plain
+from attnscope.recorder.tensors import Ref, refs_in, to_numpy
 
 Kind = Literal[
     "none", "shifted", "inverted", "weak", "dropped", "after", "axis", "mixed", "window", "prefix", "block",
@@ -214,7 +214,7 @@ def mask_of(one: Map, lab: Lab) -> tuple[int | None, int | None, str]:
     ancestors = lineage.ancestors(found.mask_serial)
     made = None
     for index, event in enumerate(lineage.events):
-        if event.op.name.rstrip("_") in TRIANGLES and any(out in ancestors for out in event.outputs):
+        if plain(event.op.name) in TRIANGLES and any(out in ancestors for out in event.outputs):
             made = index
     arguments = {serial: name for name, serial in lineage.recording.arguments}
     owner = next((arguments[s] for s in ancestors if s in arguments), "")
@@ -254,7 +254,7 @@ def held(lab: Lab, serial: int) -> Any:
     for name, given in lab.recording.arguments:
         if given == serial:
             argument = lab.exact.arguments.get(name)
-            return None if argument is None else argument.detach().cpu().numpy()
+            return None if argument is None else to_numpy(argument)
     return lab.lineage.leaf_value(serial)
 
 
@@ -263,7 +263,7 @@ def weak_mask(one: Map, lab: Lab) -> tuple[int, dict[str, Any]] | None:
     path = lab.lineage.score_path(one.found) or []
     for index in path:
         event = lab.lineage.events[index]
-        name = event.op.name.rstrip("_")
+        name = plain(event.op.name)
         others = [
             ref for ref in lab.lineage.refs(event) if ref not in lab.lineage.active or _is_mask(ref, lab)
         ]
@@ -304,7 +304,7 @@ def dropped_mask(one: Map, lab: Lab) -> tuple[int | None, str, dict[str, Any]] |
     result = lab.recording.result_serial
     fallback: int | None = None
     for index, event in enumerate(lineage.events):
-        name = event.op.name.rstrip("_")
+        name = plain(event.op.name)
         if any(out in used for out in event.outputs) or not event.direct:
             continue
         unused = not any(lineage.users.get(out) for out in event.outputs) and result not in event.outputs
@@ -348,7 +348,7 @@ def after_event(one: Map, lab: Lab) -> int | None:
         if index is None:
             return None
         event = lab.lineage.events[index]
-        if event.op.name.rstrip("_") in FILLS | FACTORS:
+        if plain(event.op.name) in FILLS | FACTORS:
             return index
         refs = [int(arg) for arg in event.args if type(arg) is Ref]
         current = next((ref for ref in refs if ref in lab.lineage.active), None)

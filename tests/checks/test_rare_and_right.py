@@ -76,3 +76,22 @@ def test_what_gives_its_shape_alone_takes_no_part_in_the_output() -> None:
 
 def test_a_step_without_a_way_back_in_this_build_is_no_fault() -> None:
     assert told(OneWay(), torch.randn(2, 7, 24), causal=False) == []
+
+
+class KeptNarrow(nn.Module):
+    """Refuses to be cast: its experiments are done in bfloat16, which numpy does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.Linear(24, 24).bfloat16()
+
+    def double(self) -> Any:
+        raise RuntimeError("not to be cast")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.mT / 24**0.5).softmax(-1) @ self.proj(x)
+
+
+def test_what_is_kept_in_bfloat16_is_judged_in_it() -> None:
+    report = check(KeptNarrow(), torch.randn(2, 7, 24).bfloat16(), causal=False)
+    assert report.complete and report.findings == ()
