@@ -7,7 +7,8 @@ import torch
 
 from attnscope.checks.session import check_target
 from attnscope.targets import Request
-from tests.crashes.crash_harness import crash, load
+from tests.crashes.crash_harness import crash
+from tests.importing import load
 from tests.samples import FOLDER, Sample, samples
 
 SAMPLES = samples()

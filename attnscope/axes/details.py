@@ -12,6 +12,7 @@ from typing import Any
 from attnscope.axes.dims import Dim, Dims, Space, join_singles, regroup
 from attnscope.axes.rules import permutation
 from attnscope.axes.state import Axes
+from attnscope.ops.catalog import plain
 from attnscope.recorder.record import Event
 from attnscope.recorder.tensors import Ref, refs_in
 
@@ -26,7 +27,7 @@ class Words:
 
     def explain(self, index: int, event: Event) -> str:
         """The detail of one step; empty where the operation's name says it all."""
-        rule = _RULES.get(event.op.name) or _RULES.get(event.op.name.rstrip("_")) or _default
+        rule = _RULES.get(event.op.name) or _RULES.get(plain(event.op.name)) or _default
         try:
             text = rule(self, index, event)
         except (IndexError, ValueError, TypeError, KeyError, StopIteration):
@@ -216,9 +217,8 @@ def _getitem(words: Words, index: int, event: Event) -> str:
 
 
 def _setitem(words: Words, index: int, event: Event) -> str:
-    text = _getitem(words, index, event)
     value = event.args[2] if len(event.args) > 2 else None
-    return f"{text} = {_value(words, index, event, value)}"
+    return f"{_getitem(words, index, event)} = {_value(words, index, event, value)}"
 
 
 def _value(words: Words, index: int, event: Event, value: Any) -> str:
@@ -263,7 +263,7 @@ def _where(words: Words, index: int, event: Event) -> str:
 
 
 def _arithmetic(words: Words, index: int, event: Event) -> str:
-    sign = _SIGNS[event.op.name.rstrip("_")]
+    sign = _SIGNS[plain(event.op.name)]
     args = list(event.args)
     if len(args) < 2:
         return ""

@@ -14,6 +14,7 @@ from attnscope.axes.dims import Dim, Dims
 from attnscope.axes.rules import RULES
 from attnscope.axes.state import Axes, refs_of
 from attnscope.axes.vocabulary import letter_of
+from attnscope.ops.catalog import plain
 from attnscope.recorder.record import Event, Recording
 from attnscope.source import node_at
 
@@ -43,7 +44,7 @@ def _event(axes: Axes, index: int, event: Event) -> None:
     axes.index = index
     outputs = [axes.recording.made[serial][0] for serial in event.outputs]
     named: Sequence[Dims] | None = None
-    rule = RULES.get(event.op.name) or RULES.get(event.op.name.rstrip("_"))
+    rule = RULES.get(event.op.name) or RULES.get(plain(event.op.name))
     if rule is not None and outputs:
         try:
             named = rule(axes, event)

@@ -46,7 +46,7 @@ from attnscope.checks.places import num
 from attnscope.checks.scales import Scale, others_of, scale_of, scale_since
 from attnscope.checks.severity import Kind, severity
 from attnscope.diagnostic import Diagnostic, Label, Severity, Tried
-from attnscope.ops.catalog import PRODUCTS, SUMS
+from attnscope.ops.catalog import PRODUCTS, SUMS, plain
 
 CODE = "AS208"
 _DESIGNS = (
@@ -215,7 +215,7 @@ def added(one: Map, lab: Lab) -> set[Kind]:
     arguments = {serial for _, serial in lab.recording.arguments}
     for index in lineage.score_path(found) or []:
         event = lineage.events[index]
-        if event.op.name.rstrip("_") not in SUMS:
+        if plain(event.op.name) not in SUMS:
             continue
         for ref in lineage.refs(event):
             if ref in scores:

@@ -39,7 +39,7 @@ from attnscope.checks.as220_made_in_forward import made_in_forward
 from attnscope.checks.lab import Lab
 from attnscope.checks.places import num
 from attnscope.diagnostic import Diagnostic, Tried
-from attnscope.ops.catalog import COMPARISONS, FILLS
+from attnscope.ops.catalog import COMPARISONS, FILLS, plain
 from attnscope.recorder.record import Event
 from attnscope.source import node_at
 
@@ -136,7 +136,7 @@ def _cause(lab: Lab) -> tuple[int | None, str]:
     fallback: tuple[int | None, str] = (None, "unknown")
     for index, event in enumerate(lab.recording.events):
         name = event.op.name
-        if name in _DROPOUTS or name.rstrip("_") in _DROPOUTS:
+        if name in _DROPOUTS or plain(name) in _DROPOUTS:
             training = event.kwargs.get("training", event.args[2] if len(event.args) > 2 else True)
             rate = event.kwargs.get("p", event.args[1] if len(event.args) > 1 else 0.5)
             if training and rate:
@@ -178,7 +178,7 @@ def _drops(lab: Lab, index: int) -> bool:
         refs = lineage.refs(event)
         if not any(ref in made for ref in refs):
             continue
-        name = event.op.name.rstrip("_")
+        name = plain(event.op.name)
         if name in COMPARISONS | {"bernoulli"}:
             compared = True
         if compared and name in FILLS | {"mul"} and any(ref in lineage.active for ref in refs):

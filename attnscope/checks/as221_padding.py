@@ -46,6 +46,7 @@ from attnscope.checks.places import num
 from attnscope.checks.roles import effect_of, marks, meets_scores, reaches_result
 from attnscope.checks.severity import Kind, severity
 from attnscope.diagnostic import Diagnostic, Severity, Tried
+from attnscope.ops.catalog import plain
 
 CODE = "AS221"
 
@@ -94,7 +95,7 @@ def _finding(
     one = lab.maps[0]
     apply = mask_of(one, lab)[1]
     on_queries = _on_queries(lab, marked)
-    added = apply is not None and lab.recording.events[apply].op.name.rstrip("_") == "add"
+    added = apply is not None and plain(lab.recording.events[apply].op.name) == "add"
     return Diagnostic(
         CODE,
         judged,

@@ -49,7 +49,7 @@ from attnscope.checks.leaks import SMALL, held, is_over_tokens, leak_of, visible
 from attnscope.checks.places import num
 from attnscope.checks.roles import is_table_of_angles
 from attnscope.diagnostic import Diagnostic, Tried
-from attnscope.ops.catalog import PRODUCTS
+from attnscope.ops.catalog import PRODUCTS, plain
 
 CODE = "AS222"
 
@@ -129,13 +129,13 @@ def position_steps(lab: Lab) -> list[int]:
         refs = lineage.refs(event)
         if any(ref in fed for ref in refs):
             if (
-                event.op.name.rstrip("_") in PRODUCTS | {"mul"}
+                plain(event.op.name) in PRODUCTS | {"mul"}
                 and any(ref in angles and ref not in fed for ref in refs)
                 and any(out in inputs for out in event.outputs)
             ):
                 found.append(index)
             fed.update(event.outputs)
-        elif event.op.name.rstrip("_") in ("cos", "sin", "polar") or any(ref in angles for ref in refs):
+        elif plain(event.op.name) in ("cos", "sin", "polar") or any(ref in angles for ref in refs):
             angles.update(event.outputs)
     return found
 

@@ -12,7 +12,7 @@ from attnscope.checks.leaks import held
 from attnscope.checks.maps import Map
 from attnscope.checks.places import declared
 from attnscope.checks.subject import parts
-from attnscope.ops.catalog import CUTS, MOVES, PARTS
+from attnscope.ops.catalog import CUTS, MOVES, PARTS, plain
 from attnscope.recorder.tensors import Ref
 from attnscope.schema import Span
 
@@ -105,9 +105,9 @@ def _back(lab: Lab, serial: int, names: frozenset[str], fits: Any) -> int | None
             return None
         event = lineage.events[index]
         source = next((int(a) for a in event.args if type(a) is Ref and int(a) in lineage.active), None)
-        if source is None or event.op.name.rstrip("_") not in MOVES:
+        if source is None or plain(event.op.name) not in MOVES:
             return None
-        if event.op.name.rstrip("_") in names and fits(lineage.shape(source), lineage.shape(serial)):
+        if plain(event.op.name) in names and fits(lineage.shape(source), lineage.shape(serial)):
             return index
         serial = source
     return None

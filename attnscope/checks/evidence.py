@@ -24,7 +24,7 @@ from attnscope.checks.places import declared
 from attnscope.checks.sequences import kinds
 from attnscope.checks.severity import Kind
 from attnscope.checks.subject import parts
-from attnscope.ops.catalog import LIKES, SOURCES, TRIANGLES
+from attnscope.ops.catalog import LIKES, SOURCES, TRIANGLES, plain
 from attnscope.schema import Span
 
 # The field's own words for it, exactly; a flag that is called otherwise is found by flipping it.
@@ -210,7 +210,7 @@ def mask_sources(lab: Lab, *roots: int, stop: Collection[str] = ()) -> set[int]:
         if made is None:
             continue
         event = lineage.events[made]
-        name = event.op.name.rstrip("_")
+        name = plain(event.op.name)
         if name not in SOURCES | LIKES and name not in stop:
             refs = lineage.refs(event)
             waiting += refs[:1] if name in _FIRST else refs
@@ -228,7 +228,7 @@ def _triangles(lab: Lab, leak: Leak) -> Iterator[Evidence]:
         return
     mine = mask_ancestors(leak.map, lab)
     for index, event in enumerate(lineage.events):
-        name = event.op.name.rstrip("_")
+        name = plain(event.op.name)
         degenerate = name in TRIANGLES and any(
             len(lineage.shape(out)) >= 2 and max(lineage.shape(out)[-2:]) < 2 for out in event.outputs
         )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attnscope.ops.catalog import FACTORS, FRESH, LENDING, MOVES, NORMS, PRODUCTS, SOURCES
+from attnscope.ops.catalog import FACTORS, FRESH, LENDING, MOVES, NORMS, PRODUCTS, SOURCES, plain
 from attnscope.ops.einsum import read, spread
 from attnscope.recorder.found import Found
 from attnscope.recorder.record import Event, Recording
@@ -155,7 +155,7 @@ class Lineage:
         if index is None:
             return Gain(1.0, anchors=frozenset({-1 - serial}))
         event = self.events[index]
-        name = event.op.name.rstrip("_")
+        name = plain(event.op.name)
         if name in NORMS:
             return Gain(None, anchors=frozenset({index}), normed=True)
         if name in SOURCES:
@@ -209,7 +209,7 @@ class Lineage:
                 continue
             done.add(latest)
             serials -= set(event.outputs)
-            name = event.op.name.rstrip("_")
+            name = plain(event.op.name)
             if name in SOURCES | NORMS:
                 return None
             for ref in self.refs(event):
@@ -231,7 +231,7 @@ class Lineage:
 
     def scalar(self, event: Event, active: int) -> tuple[float, bool] | None:
         """The number by which a `mul` or `div` scales its active input, and whether it is learned."""
-        name = event.op.name.rstrip("_")
+        name = plain(event.op.name)
         values = [*event.args, *event.kwargs.values()]
         others = [value for value in values if not (type(value) is Ref and int(value) == active)]
         if len(others) != 1:
@@ -349,7 +349,7 @@ class Lineage:
                 continue
             seen.add(index)
             event = self.events[index]
-            name = event.op.name.rstrip("_")
+            name = plain(event.op.name)
             active = [ref for ref in self.refs(event) if ref in self.active]
             if name in PRODUCTS and len(active) >= 2:
                 found.append(index)

@@ -13,7 +13,7 @@ import numpy as np
 
 from attnscope.axes.dims import Dims, regroup
 from attnscope.checks.lab import Lab
-from attnscope.ops.catalog import CUTS, NORMS, PRODUCTS, SOURCES
+from attnscope.ops.catalog import CUTS, NORMS, PRODUCTS, SOURCES, plain
 from attnscope.recorder.tensors import Ref
 
 _INNER = ("C", "H", "D", "G")
@@ -102,7 +102,7 @@ def _last_products(lab: Lab, serial: int) -> list[int]:
             continue
         seen.add(index)
         event = lab.recording.events[index]
-        name = event.op.name.rstrip("_")
+        name = plain(event.op.name)
         if name in PRODUCTS:
             found.append(index)
         elif name not in SOURCES and name not in NORMS:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnscope.checks.lineage import Lineage
-from attnscope.ops.catalog import ARITHMETIC, PRODUCTS
+from attnscope.ops.catalog import ARITHMETIC, PRODUCTS, plain
 from attnscope.recorder.record import Recording
 
 _CAN_OVERFLOW = ARITHMETIC | PRODUCTS | {"pow", "exp"}
@@ -57,7 +57,7 @@ def _overflow(recording: Recording, lineage: Lineage, nan: int) -> int | None:
     for ref in lineage.refs(recording.events[nan]):
         ancestors |= lineage.ancestors(ref)
     for index, event in enumerate(recording.events[:nan]):
-        if event.op.name.rstrip("_") not in _CAN_OVERFLOW:
+        if plain(event.op.name) not in _CAN_OVERFLOW:
             continue
         if event.values is None or not any(out in ancestors for out in event.outputs):
             continue

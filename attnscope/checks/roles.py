@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnscope.ops.catalog import SOURCES
+from attnscope.ops.catalog import SOURCES, plain
 from attnscope.sandbox.state import seeded
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _spread(lab: Lab, serial: int) -> set[int]:
     """What an argument becomes before a layer makes something else of it."""
     made = {serial}
     for event in lab.lineage.events:
-        if event.op.name.rstrip("_") not in SOURCES and any(ref in made for ref in lab.lineage.refs(event)):
+        if plain(event.op.name) not in SOURCES and any(ref in made for ref in lab.lineage.refs(event)):
             made.update(event.outputs)
     return made
 

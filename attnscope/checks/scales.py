@@ -9,7 +9,7 @@ from attnscope.checks.lab import Lab
 from attnscope.checks.lineage import Gain, Lineage, contraction
 from attnscope.checks.maps import Map
 from attnscope.checks.sequences import kinds
-from attnscope.ops.catalog import ADDED, FACTORS, FILLS, MOVES, PRODUCTS, SUMS
+from attnscope.ops.catalog import ADDED, FACTORS, FILLS, MOVES, PRODUCTS, SUMS, plain
 from attnscope.recorder.found import Product
 from attnscope.recorder.record import Event
 
@@ -107,7 +107,7 @@ def _later(one: Map, lineage: Lineage, product: Product) -> list[tuple[float, in
     factors = []
     for index in path:
         step = lineage.events[index]
-        name = step.op.name.rstrip("_")
+        name = plain(step.op.name)
         if name in _HARMLESS:
             continue
         active = [ref for ref in lineage.refs(step) if ref in lineage.offspring(product.event)]

@@ -29,7 +29,7 @@ def _joins(lineage: Lineage, serial: int) -> bool:
     if made is None:
         return False
     event = lineage.events[made]
-    name = event.op.name.rstrip("_")
+    name = plain(event.op.name)
     active = [ref for ref in lineage.refs(event) if ref in lineage.active]
     return name in FUSED or (name in PRODUCTS and len(active) > 1)
 

@@ -18,6 +18,7 @@ from attnscope.equivalence.parameters import Table
 from attnscope.equivalence.traces import walk
 from attnscope.loader.expressions import printable, words
 from attnscope.loader.importing import run_user_code
+from attnscope.ops.catalog import FACTORIES
 from attnscope.sandbox.guard import walk as walk_modules
 from attnscope.sandbox.tensors import tree_map
 
@@ -330,9 +331,7 @@ def device(lab: Lab) -> Outcome | None:
     )
 
 
-_FACTORIES = frozenset(
-    "arange empty eye full linspace logspace ones rand randint randn tensor tril_indices zeros".split()
-)
+_FACTORIES = FACTORIES | {"logspace", "randint", "tensor", "tril_indices"}
 
 
 def _may_stay(calls: Calls, module: nn.Module) -> bool:

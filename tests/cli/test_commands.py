@@ -17,41 +17,11 @@ import attnscope
 from attnscope.cli.app import COMMANDS, EXAMPLES
 from attnscope.layers import LAYERS
 from attnscope.layers.stack import build_model
+from tests.book import INPUTS, OUTPUTS
 from tests.cli.cli_process import process
 
 Cli = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
-
-# Six embeddings of three numbers, and what three layers with seed 123 make of them, to four decimals: printed
-# in chapter 3 of Raschka, Build a Large Language Model (From Scratch), 2024.
-INPUTS = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64], [0.22, 0.58, 0.33], [0.77, 0.25, 0.10]]
-INPUTS += [[0.05, 0.80, 0.55]]
-OUTPUTS = {
-    "causal": [
-        [-0.4519, 0.2216],
-        [-0.5874, 0.0058],
-        [-0.6300, -0.0632],
-        [-0.5675, -0.0843],
-        [-0.5526, -0.0981],
-        [-0.5299, -0.1081],
-    ],
-    "stacked": [
-        [-0.4519, 0.2216, 0.4772, 0.1063],
-        [-0.5874, 0.0058, 0.5891, 0.3257],
-        [-0.6300, -0.0632, 0.6202, 0.3860],
-        [-0.5675, -0.0843, 0.5478, 0.3589],
-        [-0.5526, -0.0981, 0.5321, 0.3428],
-        [-0.5299, -0.1081, 0.5077, 0.3493],
-    ],
-    "multihead": [
-        [0.3190, 0.4858],
-        [0.2943, 0.3897],
-        [0.2856, 0.3593],
-        [0.2693, 0.3873],
-        [0.2639, 0.3928],
-        [0.2575, 0.4028],
-    ],
-}
 
 
 @pytest.fixture

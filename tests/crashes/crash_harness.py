@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,16 +16,7 @@ from attnscope.diagnostic import Diagnostic
 from attnscope.recorder.record import record
 from attnscope.schema import Step
 from attnscope.steps import Steps
-
-
-def load(path: Path, name: str) -> ModuleType:
-    """Imports a file under a name of its own."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+from tests.importing import load
 
 
 def crash(

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from attnscope.crashes import Crash, diagnose
-from tests.crashes.crash_harness import crash, load, run
+from tests.crashes.crash_harness import crash, run
+from tests.importing import load
 
 HEAD = "import torch\nfrom torch import nn\n"
 

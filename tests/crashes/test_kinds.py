@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.crashes.crash_harness import crash, load, named
+from tests.crashes.crash_harness import crash, named
+from tests.importing import load
 
 HEAD = """import math
 import torch

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from attnscope.diagnostic import Diagnostic
-from tests.crashes.crash_harness import crash, load, named
+from tests.crashes.crash_harness import crash, named
+from tests.importing import load
 
 HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
 MODULES = (

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from attnscope.codebook import Explanation, codes
-from tests.crashes.crash_harness import crash, load, run
+from tests.crashes.crash_harness import crash, run
+from tests.importing import load
 from tests.zoo.crashing import CRASHING
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"

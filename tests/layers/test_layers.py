@@ -15,37 +15,9 @@ from attnscope.errors import UsageError
 from attnscope.layers import LAYERS, find, load
 from attnscope.layers.options import DEFAULTS, FLAGS, Options, resolve
 from attnscope.layers.stack import Embeddings, Stack, build_model
+from tests.book import INPUTS, OUTPUTS
 
 NAMES = list(LAYERS)
-
-# The inputs and the outputs that the book prints for its own modules: "Your journey starts with one step",
-# seed 123, context 6, no dropout, no bias.
-BOOK_INPUTS = [
-    [0.43, 0.15, 0.89],
-    [0.55, 0.87, 0.66],
-    [0.57, 0.85, 0.64],
-    [0.22, 0.58, 0.33],
-    [0.77, 0.25, 0.10],
-    [0.05, 0.80, 0.55],
-]
-BOOK_OUTPUTS = {
-    "causal": [
-        [-0.4519, 0.2216],
-        [-0.5874, 0.0058],
-        [-0.6300, -0.0632],
-        [-0.5675, -0.0843],
-        [-0.5526, -0.0981],
-        [-0.5299, -0.1081],
-    ],
-    "stacked": [
-        [-0.4519, 0.2216, 0.4772, 0.1063],
-        [-0.5874, 0.0058, 0.5891, 0.3257],
-        [-0.6300, -0.0632, 0.6202, 0.3860],
-        [-0.5675, -0.0843, 0.5478, 0.3589],
-        [-0.5526, -0.0981, 0.5321, 0.3428],
-        [-0.5299, -0.1081, 0.5077, 0.3493],
-    ],
-}
 
 
 class FusedAttention(nn.Module):
@@ -102,8 +74,8 @@ def inputs(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 @pytest.mark.parametrize("name", ["causal", "stacked"])
 def test_the_numbers_of_the_book(name: str) -> None:
     model = build_model(name, d_model=3, d_out=2, context_length=6, seed=123)
-    out = model(torch.tensor(BOOK_INPUTS)[None])[0]
-    assert torch.allclose(out, torch.tensor(BOOK_OUTPUTS[name]), rtol=0, atol=5.1e-5)
+    out = model(torch.tensor(INPUTS)[None])[0]
+    assert torch.allclose(out, torch.tensor(OUTPUTS[name]), rtol=0, atol=5.1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,14 +6,10 @@ what stands in its place; a mutant is made wherever the text occurs in a style's
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import itertools
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import torch
 from torch import nn
@@ -163,22 +159,6 @@ def mutants(mutations: tuple[tuple[str, str], ...]) -> Iterator[Mutant]:
                 pieces = block.split(old)
                 changed = old.join(pieces[: turn + 1]) + new + old.join(pieces[turn + 1 :])
                 yield Mutant(style, old, new, text.replace(block, changed), turn)
-
-
-_numbers = itertools.count()
-
-
-def load(mutant: Mutant, folder: Path) -> ModuleType:
-    """The mutant's source as a module of its own file."""
-    name = f"mutant_{next(_numbers)}"
-    path = folder / f"{name}.py"
-    path.write_text(mutant.source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def outputs(row: Row) -> object:

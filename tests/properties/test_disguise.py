@@ -6,10 +6,7 @@ own test pins what is found in it as it is written, only the disguised one is ru
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import itertools
-import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -25,6 +22,7 @@ from attnscope.diagnostic import Report
 from attnscope.targets import Request
 from tests.crashes.crash_harness import crash
 from tests.crashes.test_whole import given
+from tests.importing import load_text, written
 from tests.properties import mutants
 from tests.properties.disguise import Disguised, disguise
 from tests.samples import Sample, samples
@@ -33,19 +31,6 @@ from tests.zoo.crashing import CRASHING
 
 MUTANTS = list(mutants.mutants(mutants.KILLING))[20::45]
 Verdict = list[tuple[str, str]]
-_numbers = itertools.count()
-
-
-def load(text: str, folder: Path) -> ModuleType:
-    name = f"disguised_{next(_numbers)}"
-    path = folder / f"{name}.py"
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def verdict(report: Report) -> Verdict:
@@ -79,7 +64,7 @@ def _given_to(part: ModuleType) -> frozenset[str]:
 @cache
 def _disguised(source: str, part: ModuleType, folder: Path) -> tuple[Disguised, ModuleType]:
     disguised = disguise(source, _given_to(part))
-    return disguised, load(disguised.source, folder)
+    return disguised, load_text(disguised.source, folder)
 
 
 def disguised_verdict(source: str, part: ModuleType, name: str, folder: Path) -> Verdict:
@@ -102,15 +87,13 @@ def test_a_module_keeps_its_verdict(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_keeps_its_verdict(mutant: mutants.Mutant, folder: Path) -> None:
-    row: Row = mutants.load(mutant, folder).ZOO[mutant.style]
+    row: Row = load_text(mutant.source, folder).ZOO[mutant.style]
     plain = verdict(attnscope.check(made(row), *row.args, **row.kwargs, **row.said))
     assert disguised_verdict(mutant.source, styles, mutant.style, folder) == plain
 
 
 def _checked(text: str, target: str, folder: Path, inputs: tuple[str, ...] = (), **options: Any) -> Verdict:
-    path = folder / f"disguised_{next(_numbers)}.py"
-    path.write_text(text, encoding="utf-8")
-    return verdict(check_target(Request(f"{path}:{target}", inputs=inputs, **options)))
+    return verdict(check_target(Request(f"{written(text, folder)}:{target}", inputs=inputs, **options)))
 
 
 SILENT = [one for one in samples() if one.code > "AS2"]
@@ -129,7 +112,7 @@ def test_a_silent_sample_keeps_its_code(sample: Sample, folder: Path) -> None:
 @pytest.mark.parametrize("code", CRASHING)
 def test_a_crash_keeps_its_code(code: str, folder: Path) -> None:
     disguised = disguise(CRASHING[code].broken)
-    module = load(disguised.source, folder)
+    module = load_text(disguised.source, folder)
     device = "meta" if code == "AS119" else None
     finding = crash(getattr(module, disguised.called("Module")), given(code), device=device)
     assert finding is not None and finding.code == code

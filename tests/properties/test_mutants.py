@@ -9,6 +9,7 @@ import pytest
 
 import attnscope
 from attnscope.diagnostic import Report
+from tests.importing import load_text
 from tests.properties import mutants
 from tests.zoo import Row, made, styles
 
@@ -20,7 +21,7 @@ def _sample(mutations: tuple[tuple[str, str], ...], step: int) -> list[mutants.M
 def _mutated(mutant: mutants.Mutant, folder: Path) -> Row | None:
     """The mutant's row; None where its text is no Python: an argument given twice."""
     try:
-        module = mutants.load(mutant, folder)
+        module = load_text(mutant.source, folder)
     except SyntaxError:
         return None
     row: Row = module.ZOO[mutant.style]
